@@ -7,7 +7,7 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// A set of CPU numbers. In a profile it is written as a list: `0-3,8`.
+/// A set of CPU numbers. In a profile it is a list: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuMask(BTreeSet<u32>);
@@ -20,17 +20,17 @@ pub struct NotACpuList {
 }
 
 impl CpuMask {
-    /// No CPU.
+    /// An empty set.
     pub const fn new() -> Self {
         Self(BTreeSet::new())
     }
 
-    /// Whether the CPU is in it.
+    /// Whether the set contains the CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// Whether there is no CPU in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -40,29 +40,29 @@ impl CpuMask {
         self.0.iter().copied()
     }
 
-    /// The CPUs of both.
+    /// The CPUs of either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self(&self.0 | &other.0)
     }
 
-    /// The CPUs that are in both.
+    /// The CPUs of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self(&self.0 & &other.0)
     }
 
-    /// The CPUs that are not in the other.
+    /// The CPUs that are not in the other set.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self(&self.0 - &other.0)
     }
 
-    /// Reads a mask: words of 32 bits in hexadecimal, the highest first, joined with commas (`bitmap_parse`).
+    /// Parses a mask: words of 32 bits in hexadecimal, the highest first, separated by commas (`bitmap_parse`).
     ///
     /// # Errors
     ///
-    /// `EINVAL` where it is no mask, `EOVERFLOW` where a word or the mask is too long for `possible` CPUs.
+    /// `EINVAL` if it is no mask, `EOVERFLOW` if a word or the mask is too long for `possible` CPUs.
     pub(crate) fn parse_mask(text: &[u8], possible: u32) -> Result<Self, Errno> {
         let text = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let mut cpus = BTreeSet::new();
@@ -81,11 +81,11 @@ impl CpuMask {
         if cpus.last().is_some_and(|&last| last >= possible) { Err(Errno::OVERFLOW) } else { Ok(Self(cpus)) }
     }
 
-    /// Reads a list: numbers and ranges joined with commas, `all`, and strides such as `0-7:1/2` (`bitmap_parselist`).
+    /// Parses a list: numbers and ranges separated by commas, `all`, and strides such as `0-7:1/2` (`bitmap_parselist`).
     ///
     /// # Errors
     ///
-    /// `EINVAL` where it is no list, `ERANGE` where a CPU is not below `possible`.
+    /// `EINVAL` if it is no list, `ERANGE` if a CPU is not below `possible`.
     pub(crate) fn parse_list(text: &[u8], possible: u32) -> Result<Self, Errno> {
         let text = std::str::from_utf8(text).map_err(|_| Errno::INVAL)?;
         let text = text.split('\n').next().unwrap_or_default();
@@ -116,7 +116,7 @@ impl CpuMask {
         Ok(Self(cpus))
     }
 
-    /// As the file `cpus` shows it: as many hexadecimal digits as `possible` CPUs need, a comma after each word of 32 bits.
+    /// The format of the file `cpus`: as many hexadecimal digits as `possible` CPUs need, with a comma between words of 32 bits.
     pub(crate) fn to_mask(&self, possible: u32) -> String {
         let words = possible.max(1).div_ceil(32);
         let mut text = String::new();
@@ -142,7 +142,7 @@ fn count(text: &str) -> Result<u32, Errno> {
     text.parse().map_err(|_| Errno::OVERFLOW)
 }
 
-/// The list that `cpus_list` shows, without the newline; empty for no CPU.
+/// The format of `cpus_list`, without the newline; empty for an empty set.
 impl fmt::Display for CpuMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();
@@ -167,7 +167,7 @@ impl FromStr for CpuMask {
     type Err = NotACpuList;
 
     fn from_str(text: &str) -> Result<Self, NotACpuList> {
-        // Far above what machines have, and low enough that no list makes a set of billions.
+        // Far above the CPU count of any machine, but low enough that no list creates a set of billions.
         Self::parse_list(text.as_bytes(), 1 << 16).map_err(|_| NotACpuList { text: text.to_owned() })
     }
 }

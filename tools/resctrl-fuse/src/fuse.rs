@@ -1,4 +1,4 @@
-//! FUSE's requests, answered by a tree.
+//! Handles FUSE requests with a tree.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,10 +16,10 @@ use crate::mount::{Clock, SharedTree, lock};
 use crate::tasks::Tid;
 use crate::tree::{Node, Tree, Writer};
 
-/// Nothing is kept by the kernel: names and attributes may change without it.
+/// Lifetime of cached names and attributes: the kernel must not cache them, since they may change without a request.
 const NOTHING_KEPT: Duration = Duration::ZERO;
 
-/// The file system over one tree.
+/// The FUSE server for one tree.
 pub(crate) struct Server {
     tree: SharedTree,
     clock: Clock,
@@ -41,7 +41,7 @@ impl Server {
         Self { tree, clock, now: Mutex::new(Instant::now()), open: Mutex::default(), since: SystemTime::now() }
     }
 
-    /// The tree, its clock put right.
+    /// Locks the tree, and advances its clock first if it follows real time.
     fn tree(&self) -> MutexGuard<'_, Tree> {
         let mut tree = lock(&self.tree);
         if self.clock == Clock::Real {
@@ -81,7 +81,7 @@ impl Server {
     fn begin_reading(&self, node: Node, access: OpenAccMode) -> Result<u64, Errno> {
         let tree = lock(&self.tree);
         tree.live(node)?;
-        // Root may open files without write permission, and is refused all the same
+        // Root passes permission checks on files without write permission, but the open is refused nevertheless
         // (`KERNFS_ROOT_EXTRA_OPEN_PERM_CHECK`).
         let mode = tree.node_attributes(node).mode;
         let (reads, writes) = (access != OpenAccMode::O_WRONLY, access != OpenAccMode::O_RDONLY);
@@ -95,7 +95,7 @@ impl Server {
         Ok(handle)
     }
 
-    /// The text is made when reading begins, and what is left of it is read from the same text, as `seq_file` does.
+    /// The text from an offset. The text is created at offset 0, and later reads continue in the same text, like `seq_file`.
     fn text(&self, node: Node, handle: u64, from: u64) -> Result<Vec<u8>, Errno> {
         let shown = if from == 0 { None } else { self.open_files().files.get(&handle).cloned().flatten() };
         let text = match shown {
@@ -126,7 +126,7 @@ fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.raw_os_error())
 }
 
-/// Names are UTF-8 here.
+/// Names must be UTF-8.
 fn utf8(name: &OsStr) -> Result<&str, Errno> {
     name.to_str().ok_or(Errno::INVAL)
 }
@@ -170,7 +170,7 @@ impl Filesystem for Server {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // A size is set by every `echo >`, and means nothing here.
+        // Every `echo >` sets a size, which has no effect here.
         let mut tree = lock(&self.tree);
         match node(inode).and_then(|node| tree.live(node).map(|()| node)) {
             Ok(node) => {
@@ -223,8 +223,8 @@ impl Filesystem for Server {
 
     fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match node(inode).and_then(|node| self.begin_reading(node, flags.acc_mode())) {
-            // `close` must not notify the server: a process that has a file open and starts a program waits for the
-            // answer with a lock that reading its `stat` needs, which the tree does before it answers.
+            // `close` must not notify the server: a process that starts a program while a file is open waits for the
+            // answer, holding a lock that reading its `stat` needs, and the tree reads that before it answers.
             Ok(handle) => {
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH);
             }
@@ -270,7 +270,7 @@ impl Filesystem for Server {
         }
     }
 
-    /// Asked for by kernels that do not know `FOPEN_NOFLUSH`, and after this answer not again.
+    /// Only called by kernels that do not know `FOPEN_NOFLUSH`, and no more after this answer.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.error(fuser::Errno::ENOSYS);
     }
@@ -309,7 +309,7 @@ impl Filesystem for Server {
 
     fn readdir(&self, _: &Request, inode: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         if offset == 0 {
-            // A rewound handle reads the present content.
+            // A rewound handle reads the current content.
             let tree = lock(&self.tree);
             if let Ok(children) = node(inode).map(|node| tree.children(node)) {
                 self.open_files().directories.insert(handle.0, children);
@@ -333,7 +333,7 @@ impl Filesystem for Server {
         reply.ok();
     }
 
-    // kernfs has none of these, and the kernel answers for it.
+    // kernfs has none of these operations; these are the kernel's errors.
 
     fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
         reply.error(fuser::Errno::EPERM);

@@ -1,13 +1,13 @@
-//! Numbers as the kernel reads them from users: `kstrtoul` and its kin (`lib/kstrtox.c`).
+//! Parses numbers like the kernel does for user input: `kstrtoul` and related functions (`lib/kstrtox.c`).
 //!
-//! One leading `+`, in base 16 a leading `0x`, and one newline at the end are taken; blanks are not.
+//! One leading `+`, a leading `0x` in base 16, and one newline at the end are accepted; blanks are not.
 
 use rustix::io::Errno;
 
-/// How digits are to be read.
+/// The base of digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
-    /// By the prefix: `0x` is hexadecimal, `0` octal, all else decimal.
+    /// Given by the prefix: `0x` for hexadecimal, `0` for octal, otherwise decimal.
     Any,
     Ten,
     Sixteen,
@@ -17,12 +17,12 @@ pub(crate) enum Base {
 ///
 /// # Errors
 ///
-/// `ERANGE` where it is larger, `EINVAL` where it is no number.
+/// `ERANGE` if it is larger, `EINVAL` if it is no number.
 pub(crate) fn unsigned(text: &[u8], base: Base, max: u64) -> Result<u64, Errno> {
     magnitude(text.strip_prefix(b"+").unwrap_or(text), base, max)
 }
 
-/// A signed 32-bit number; a prefix gives its base.
+/// A signed 32-bit number, whose prefix gives its base.
 ///
 /// # Errors
 ///
@@ -55,7 +55,7 @@ fn magnitude(text: &[u8], base: Base, max: u64) -> Result<u64, Errno> {
     let value = number.iter().try_fold(0u64, |value, &digit| {
         value.checked_mul(u64::from(radix))?.checked_add(u64::from(char::from(digit).to_digit(radix)?))
     });
-    // Too many digits are out of range whatever follows them; a value that merely exceeds its type is checked last.
+    // Too many digits are out of range whatever follows them; the range of the type is checked last.
     let value = value.ok_or(Errno::RANGE)?;
     if count == 0 || !matches!(rest, b"" | b"\n") {
         return Err(Errno::INVAL);
@@ -63,7 +63,7 @@ fn magnitude(text: &[u8], base: Base, max: u64) -> Result<u64, Errno> {
     if value > max { Err(Errno::RANGE) } else { Ok(value) }
 }
 
-/// The text without blanks at both ends (`strim`).
+/// The text without whitespace at both ends (`strim`).
 pub(crate) fn strim(text: &[u8]) -> &[u8] {
     // The kernel's `isspace` also counts the vertical tab, and 0xa0 of Latin-1.
     let blank = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' ' | 0xa0);
@@ -72,12 +72,12 @@ pub(crate) fn strim(text: &[u8]) -> &[u8] {
     text.get(begin..end).unwrap_or_default()
 }
 
-/// What stands before the first NUL: a C string has no more.
+/// The text before the first NUL, where a C string ends.
 pub(crate) fn c_string(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// The text up to the separator, and what follows it, if there is one (`strsep`).
+/// The text up to the separator, and the rest after it; `None` without a separator (`strsep`).
 pub(crate) fn strsep(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
     let mut parts = text.splitn(2, |&byte| byte == separator);
     (parts.next().unwrap_or_default(), parts.next())

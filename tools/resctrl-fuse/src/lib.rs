@@ -1,14 +1,14 @@
-//! An emulation of `/sys/fs/resctrl` that enforces the kernel's rules: for tests, for demonstrations, and for authors of policies whose
-//! machine has no such hardware.
+//! An emulation of `/sys/fs/resctrl` that enforces the kernel's rules: for tests, for demonstrations, and for authors
+//! of policies whose machine lacks the hardware.
 //!
 //! Reading order: [`Profile`] (the machine, also by name), [`Tree`] (every operation by path, without I/O, with the
 //! kernel's errno and `last_cmd_status`), [`tasks`] (the tasks: this machine's `/proc`, or a script that forks at a
-//! chosen moment), [`Demand`] (the load that moves the counters), [`mount`](mount()) (the tree as a file system, by
-//! FUSE). The rules and the tests that hold them are in the crate's README; the kernel's own text is
+//! chosen moment), [`Demand`] (the load that moves the counters), [`mount`](mount()) (the tree as a file system,
+//! through FUSE). The crate's README lists the rules and the tests that check them; the kernel's own text is
 //! `Documentation/filesystems/resctrl.rst`.
 //!
-//! What it cannot be: hardware. Nothing is slower or faster for being in a group. Pseudo-locking and the software controller
-//! (`mba_MBps`) are left out, as in a kernel built without them.
+//! The emulation does not affect the hardware: no task is slower or faster in a group. Pseudo-locking and the software
+//! controller (`mba_MBps`) are left out, as in a kernel built without them.
 //!
 //! ```
 //! use qosm_resctrl_fuse::{Errno, Profile, Tree, Writer};

@@ -1,4 +1,4 @@
-//! Demands of tasks on caches and memory, and their shares: the model that moves the counters.
+//! Demands of tasks and groups on caches and memory, and their shares: the model that moves the counters.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use crate::unit::{Bytes, BytesPerSecond};
 /// The demand of a task, or of a group as a whole, on one L3 cache and the memory behind it, without contention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// Lines that it would keep in the cache.
+    /// Bytes that it would keep in the cache.
     pub occupancy: Bytes,
     /// Traffic to memory.
     pub bandwidth: BytesPerSecond,
-    /// How much of the traffic goes to the memory of its own node, 0 to 100.
+    /// Percentage of the traffic that goes to the memory of its own node, 0 to 100.
     pub local_percent: u8,
 }
 
-/// All demands, by the id of the L3 domain in which they are felt.
+/// All demands, by the id of their L3 domain.
 ///
-/// The effect of demands: each cache is shared out way by way. In a way that several groups may fill, each gets an
-/// equal part, and unused parts go to the others; so a group never has more than its ways hold. Memory bandwidth is
-/// shared out in the same manner, each group bounded by its MB value. Occupancy moves towards its share at the pace of
-/// [`cache_turnover_millis`](crate::Profile::cache_turnover_millis), also downwards; on hardware, lines that are not
-/// displaced stay. The CPU that a task runs on is ignored: `cpus` is stored and has no effect here.
+/// The effect of demands: each cache is shared out way by way. In a way that several groups may use, each gets an equal
+/// part, and unused parts go to the others; so a group never has more than its ways hold. Memory bandwidth is shared
+/// out in the same manner, with each group limited by its MB value. Occupancy moves towards its share at the pace of
+/// [`cache_turnover_millis`](crate::Profile::cache_turnover_millis), also downwards; on hardware, lines stay until they
+/// are displaced. The CPU that a task runs on is ignored: `cpus` is stored, but has no effect on shares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
     tasks: BTreeMap<(Tid, u32), Demand>,
     groups: BTreeMap<(GroupId, u32), Demand>,
 }
 
-/// What a task's or a group's demand is felt by.
+/// The origin of a demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Task(Tid),
@@ -54,7 +54,7 @@ impl Load {
         self.tasks.retain(|&(of, _), _| of != tid);
     }
 
-    /// The demands in one domain.
+    /// The demands on one domain.
     pub(crate) fn within(&self, domain: u32) -> impl Iterator<Item = (Source, Demand)> + '_ {
         let tasks = self.tasks.iter().map(|(&(tid, id), &demand)| (Source::Task(tid), id, demand));
         let groups = self.groups.iter().map(|(&(group, id), &demand)| (Source::Group(group), id, demand));
@@ -62,16 +62,16 @@ impl Load {
     }
 }
 
-/// A demand on the pools in the mask.
+/// A demand on several pools, as a bit mask of their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) pools: u32,
     pub(crate) wanted: u64,
 }
 
-/// Shares out up to 32 pools in rounds: each pool offers equal parts to all demands that are left; a demand that is
-/// offered enough takes what it needs, evenly from all that offer, and the next round shares out the rest. When no
-/// demand is offered enough, all take everything.
+/// Shares out up to 32 pools in rounds: each pool offers equal parts to all remaining demands; a demand with a
+/// sufficient offer takes what it needs, evenly from all offering pools, and the next round shares out the rest. When
+/// no demand has a sufficient offer, all take everything that they are offered.
 pub(crate) fn share_out(pools: &[u64], claims: &[Claim]) -> Vec<u64> {
     let mut left = pools.to_vec();
     let mut given = vec![0u64; claims.len()];
@@ -100,7 +100,7 @@ pub(crate) fn share_out(pools: &[u64], claims: &[Claim]) -> Vec<u64> {
                 .collect();
             let wanted = claim.wanted.min(total);
             let mut missing = wanted;
-            // Evenly first, rounded down; then the remainder of the rounding, from any pool that offers it.
+            // First evenly, rounded down; then the remainder from any pool that offers it.
             for rounded in [true, false] {
                 for &at in &mine {
                     let even =

@@ -1,4 +1,4 @@
-//! A tree as a mounted file system.
+//! Mounts a tree as a file system.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,27 +11,27 @@ use crate::fuse::Server;
 use crate::tasks::Tid;
 use crate::tree::{Tree, Writer};
 
-/// A tree that is mounted and in the hands of a test at the same time. Do not use the mount while holding the lock: the
-/// file system would wait for it.
+/// A tree that a mount and a test use at the same time. Do not access the mount while holding the lock: the file system
+/// would wait for it.
 pub type SharedTree = Arc<Mutex<Tree>>;
 
-/// What moves the clock of a mounted tree.
+/// How the clock of a mounted tree advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Real time: what has gone by is made up for at each request.
+    /// Real time: each request first advances the clock by the time since the previous one.
     Real,
-    /// [`Tree::advance`] alone.
+    /// Only [`Tree::advance`].
     Stepped,
 }
 
-/// A tree could not be mounted, or not be unmounted.
+/// An error while mounting or unmounting a tree.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The kernel mounts resctrl once only (`EBUSY`).
+    /// The tree is already mounted: the kernel mounts resctrl only once (`EBUSY`).
     #[error("this tree is mounted already: unmount it first, or mount another one")]
     Busy,
-    /// FUSE refused.
+    /// FUSE refused the mount.
     #[error("cannot mount on {}: it takes a directory, /dev/fuse, and root or fusermount3", path.display())]
     Mount {
         /// The mount point.
@@ -49,8 +49,8 @@ pub enum MountError {
     },
 }
 
-/// A tree while it is mounted. Dropping it unmounts; while files are still open the mount point is free at once, and
-/// the rest follows when they are closed. Do not hold the tree's lock then.
+/// A mounted tree. Dropping it unmounts; while files are still open, the mount point is free at once, and the rest
+/// follows when they are closed. Do not hold the tree's lock while dropping.
 #[derive(Debug)]
 pub struct Mounted {
     session: Option<BackgroundSession>,
@@ -64,15 +64,15 @@ impl std::fmt::Debug for Tree {
     }
 }
 
-/// Mounts a tree on a directory, as type `fuse.resctrl`. Needs `/dev/fuse`, and root or `fusermount3`. As root it is
-/// open to all users; otherwise to the mounting user alone, who then owns the root group.
+/// Mounts a tree on a directory, as type `fuse.resctrl`. Needs `/dev/fuse`, and root or `fusermount3`. If mounted by
+/// root, all users can access it; otherwise only the mounting user, who owns the root group.
 ///
-/// Differences from the kernel's: `statfs` returns FUSE's magic number, and thread ids are in the PID namespace of this
-/// process. An empty write never arrives here, names are UTF-8.
+/// Differences from the kernel's file system: `statfs` returns FUSE's magic number, thread ids are those of this
+/// process's PID namespace, empty writes never reach the tree, and names must be UTF-8.
 ///
 /// # Errors
 ///
-/// [`MountError::Busy`] where the tree is mounted already, [`MountError::Mount`] with FUSE's error.
+/// [`MountError::Busy`] if the tree is already mounted, [`MountError::Mount`] with FUSE's error.
 pub fn mount(tree: SharedTree, path: impl AsRef<Path>, clock: Clock) -> Result<Mounted, MountError> {
     let path = path.as_ref();
     let refuse = |source| MountError::Mount { path: path.to_owned(), source };
@@ -89,7 +89,7 @@ pub fn mount(tree: SharedTree, path: impl AsRef<Path>, clock: Clock) -> Result<M
     config.acl = if uid.is_root() { SessionACL::All } else { SessionACL::Owner };
     config.mount_options = vec![
         MountOption::FSName("resctrl".to_owned()),
-        // Not `Subtype`: without fusermount that one only becomes the name of the source.
+        // Not `Subtype`: without fusermount, that option only changes the name of the source.
         MountOption::CUSTOM("subtype=resctrl".to_owned()),
         MountOption::DefaultPermissions,
         MountOption::NoExec,
@@ -105,27 +105,27 @@ pub fn mount(tree: SharedTree, path: impl AsRef<Path>, clock: Clock) -> Result<M
     }
 }
 
-/// A tree stays whole after a failed test: its operations leave nothing half done.
+/// Locks a tree. A panic while it was locked does not matter: its operations leave no partial changes.
 pub(crate) fn lock(tree: &SharedTree) -> MutexGuard<'_, Tree> {
     tree.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mounted {
-    /// The tree behind it.
+    /// The mounted tree.
     pub fn tree(&self) -> &SharedTree {
         &self.tree
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Unmounts, and waits until the file system has ended. Every group is gone then, as after `umount /sys/fs/resctrl`.
+    /// Unmounts, and waits until the file system has ended. All groups are removed, as after `umount /sys/fs/resctrl`.
     ///
     /// # Errors
     ///
-    /// [`MountError::Unmount`] where files are still open; the mount point is free all the same.
+    /// [`MountError::Unmount`] if files are still open; the mount point is free nevertheless.
     pub fn unmount(mut self) -> Result<(), MountError> {
         self.end()
     }
@@ -133,7 +133,7 @@ impl Mounted {
     fn end(&mut self) -> Result<(), MountError> {
         let Some(session) = self.session.take() else { return Ok(()) };
         let ended = session.umount_and_join().map_err(|source| {
-            // Best effort: without root, fusermount has unmounted it, or the user must.
+            // Best effort: without root, fusermount has unmounted it, or the user has to.
             let _ = rustix::mount::unmount(&self.path, UnmountFlags::DETACH);
             MountError::Unmount { path: self.path.clone(), source }
         });
@@ -144,7 +144,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // The error has no receiver; the mount point is free either way.
+        // Drop cannot return the error; the mount point is free in any case.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! What the emulated machine has: caches, ways, classes, counters, and the kernel that drives them.
+//! The emulated machine: caches, ways, classes, counters, and the kernel version.
 
 mod named;
 
@@ -12,65 +12,65 @@ use serde::{Deserialize, Serialize};
 use crate::cpumask::CpuMask;
 use crate::unit::{Bytes, BytesPerSecond};
 
-/// The highest id of a domain: it has to fit into an inode number.
+/// The highest id of a domain, so that it fits into an inode number.
 const MAX_ID: u32 = 4000;
 
-/// The emulated machine and how resctrl is mounted on it. Change the fields of a named one, or read one from a file.
+/// The emulated machine and the mount options of resctrl. Change the fields of a named profile, or read a profile from a file.
 ///
 /// Kernel: `Documentation/filesystems/resctrl.rst`, "Info directory".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Profile {
-    /// The kernel whose texts and formats are used.
+    /// The kernel version, which determines texts and formats.
     pub kernel: KernelVersion,
-    /// Options of the mount.
+    /// Mount options.
     #[serde(default)]
     pub mount: MountOptions,
     /// The L3 caches of the machine, which are also the domains of memory bandwidth and of monitoring. Ids may have gaps.
     pub l3_domains: Vec<Domain>,
-    /// The L2 caches. Empty where `l2` is not there.
+    /// The L2 caches. Empty without `l2`.
     #[serde(default)]
     pub l2_domains: Vec<Domain>,
     /// Allocation of L3 ways (CAT).
     #[serde(default)]
     pub l3: Option<Cache>,
-    /// Allocation of L2 ways.
+    /// Allocation of L2 ways (CAT).
     #[serde(default)]
     pub l2: Option<Cache>,
-    /// Memory bandwidth allocation (MBA), a domain for each L3 cache.
+    /// Memory bandwidth allocation (MBA), with a domain for each L3 cache.
     #[serde(default)]
     pub mb: Option<Bandwidth>,
-    /// Slow memory bandwidth allocation (AMD), a domain for each L3 cache.
+    /// Slow memory bandwidth allocation (AMD), with a domain for each L3 cache.
     #[serde(default)]
     pub smba: Option<Bandwidth>,
     /// Monitoring (CMT and MBM).
     #[serde(default)]
     pub monitoring: Option<Monitoring>,
-    /// What the memory behind one L3 cache gives at most; the load model shares it out.
+    /// Maximum bandwidth of the memory behind one L3 cache, which the load model shares out.
     pub memory_bandwidth: BytesPerSecond,
-    /// How long it takes to replace all lines of a cache, in milliseconds: the pace of `llc_occupancy` and of limbo. 0 is at once.
+    /// Time to replace all lines of a cache, in milliseconds: the pace of `llc_occupancy` and of limbo. 0 is immediate.
     pub cache_turnover_millis: u64,
-    /// What reading and writing a file of a removed group answers through a descriptor that is still open.
+    /// Error of reads and writes through an open descriptor whose group was removed.
     #[serde(default)]
     pub removed_files: RemovedFiles,
 }
 
-/// A version of Linux, of which the first two numbers count: `6.18`.
+/// A version of Linux as major and minor number, e.g. `6.18`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct KernelVersion(pub u16, pub u16);
 
-/// The options of `mount -t resctrl -o …`.
+/// Options of `mount -t resctrl -o …`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MountOptions {
-    /// `cdp`: code and data have masks of their own in L3.
+    /// `cdp`: separate masks for code and data in L3.
     #[serde(default)]
     pub cdp: bool,
-    /// `cdpl2`: the same in L2.
+    /// `cdpl2`: separate masks for code and data in L2.
     #[serde(default)]
     pub cdpl2: bool,
-    /// `debug`: shows the CLOSID and RMID of each group. From 6.7.
+    /// `debug`: files with the CLOSID and RMID of each group. Since Linux 6.7.
     #[serde(default)]
     pub debug: bool,
 }
@@ -79,13 +79,13 @@ pub struct MountOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Domain {
-    /// The cache id, as `/sys/devices/system/cpu/cpu*/cache/index*/id` has it.
+    /// The cache id, as in `/sys/devices/system/cpu/cpu*/cache/index*/id`.
     pub id: u32,
-    /// The CPUs behind it. Without any of them online the domain is not there.
+    /// The CPUs that share it. The domain disappears while all of them are offline.
     pub cpus: CpuMask,
-    /// How large the cache is.
+    /// Size of the cache.
     pub cache_size: Bytes,
-    /// The nodes of sub-NUMA clustering within an L3 cache; empty where it is off.
+    /// The nodes of sub-NUMA clustering within an L3 cache; empty without it.
     #[serde(default)]
     pub sub_numa_nodes: Vec<u32>,
 }
@@ -94,19 +94,19 @@ pub struct Domain {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cache {
-    /// All ways: ones from bit 0 without a gap.
+    /// Mask of all ways: ones from bit 0 without a gap.
     pub cbm_mask: u32,
-    /// How many ways a mask has at least. Intel 1 (Haswell 2), AMD 0.
+    /// Minimum number of ways in a mask. Intel 1 (Haswell 2), AMD 0.
     pub min_cbm_bits: u32,
-    /// Ways that other hardware uses, too.
+    /// Ways that other hardware uses as well.
     #[serde(default)]
     pub shareable_bits: u32,
     /// Whether masks may have holes.
     #[serde(default)]
     pub sparse: bool,
-    /// How many CLOSIDs there are, without code and data prioritization.
+    /// Number of CLOSIDs without code and data prioritization.
     pub num_closids: u32,
-    /// Whether the hardware can divide code and data separately (CDP).
+    /// Whether the hardware supports separate masks for code and data (CDP).
     #[serde(default)]
     pub cdp_capable: bool,
 }
@@ -115,33 +115,33 @@ pub struct Cache {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Bandwidth {
-    /// The smallest value that is taken.
+    /// The smallest accepted value.
     pub min: u32,
     /// Values are rounded up to a multiple of this.
     pub gran: u32,
     /// The largest value, which means unlimited.
     pub max: u32,
-    /// How many CLOSIDs there are.
+    /// Number of CLOSIDs.
     pub num_closids: u32,
-    /// What `delay_linear` shows.
+    /// Content of `delay_linear`.
     pub delay_linear: bool,
-    /// Whether the kernel refuses values where the delay is not linear, as on Intel.
+    /// Whether the kernel refuses all values if the delay is not linear, as on Intel.
     #[serde(default)]
     pub needs_linear: bool,
-    /// The content of `thread_throttle_mode`; without it there is no such file.
+    /// Content of `thread_throttle_mode`; without a value the file does not exist.
     #[serde(default)]
     pub thread_throttle_mode: Option<ThrottleMode>,
     /// The meaning of a value.
     pub scale: Scale,
 }
 
-/// Which setting counts for two threads of one core.
+/// The bandwidth limit of two threads on one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThrottleMode {
-    /// The stricter of the two, for both.
+    /// The stricter limit applies to both.
     Max,
-    /// Each its own.
+    /// Each thread has its own limit.
     PerThread,
 }
 
@@ -149,7 +149,7 @@ pub enum ThrottleMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Scale {
-    /// Percent of what the memory gives (Intel).
+    /// Percent of the memory's maximum bandwidth (Intel).
     Percent,
     /// 1/8 GB/s (AMD).
     EighthGigabytePerSecond,
@@ -159,66 +159,66 @@ pub enum Scale {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Monitoring {
-    /// How many RMIDs there are; the root has the first.
+    /// Number of RMIDs; the root has the first.
     pub num_rmids: u32,
-    /// What can be counted.
+    /// The supported counters.
     pub events: BTreeSet<Event>,
     /// Values are multiples of this.
     pub counter_unit: Bytes,
 }
 
-/// What a counter counts.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// Bytes that the group has in the cache now.
+    /// Bytes of the group that are in the cache at present.
     LlcOccupancy,
-    /// Bytes that it has moved to and from memory.
+    /// Bytes that the group has moved to and from memory.
     MbmTotalBytes,
-    /// Those of them that went to the memory of its own node.
+    /// Those that it has moved to and from the memory of its own node.
     MbmLocalBytes,
 }
 
-/// The read of a descriptor whose group is gone.
+/// Error of reads and writes through a descriptor whose group was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RemovedFiles {
-    /// `ENOENT`: resctrl's own answer (`rdtgroup_kn_lock_live`), for a call that was under way when the group went.
+    /// `ENOENT`: resctrl's own error (`rdtgroup_kn_lock_live`), for a call in progress when the group was removed.
     #[default]
     Enoent,
-    /// `ENODEV`: the answer of kernfs (`kernfs_get_active`), for a call that comes later.
+    /// `ENODEV`: the error of kernfs (`kernfs_get_active`), for a later call.
     Enodev,
 }
 
-/// Why there can be no machine such as a profile describes, or no mount on it.
+/// Why a profile describes no possible machine, or cannot be mounted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// Neither allocation nor monitoring: the kernel answers `ENODEV` to the mount.
+    /// Neither allocation nor monitoring: `mount` fails with `ENODEV`.
     #[error(
         "the machine has neither allocation nor monitoring: give the profile one of `l3`, `l2`, `mb`, `smba`, `monitoring`"
     )]
     NoResctrl,
-    /// An option whose feature is not there: the kernel answers `EINVAL` to the mount.
+    /// A mount option whose feature is missing: `mount` fails with `EINVAL`.
     #[error("the mount option `{option}` needs {needs}")]
     Option {
         /// The option.
         option: &'static str,
-        /// What is missing.
+        /// The missing feature.
         needs: &'static str,
     },
-    /// A field that no hardware has like that.
+    /// A field with a value that no hardware has.
     #[error("`{field}`: {problem}")]
     Field {
-        /// The field, as it is written in a file.
+        /// The field, as in a profile's file.
         field: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and the valid values.
         problem: String,
     },
 }
 
 impl ProfileError {
-    /// What the kernel answers to `mount` on such a machine: `ENODEV` without resctrl, else `EINVAL`.
+    /// The kernel's error for `mount` on such a machine: `ENODEV` without resctrl, otherwise `EINVAL`.
     pub const fn errno(&self) -> Errno {
         match self {
             Self::NoResctrl => Errno::NODEV,
@@ -230,13 +230,13 @@ impl ProfileError {
 impl KernelVersion {
     /// `sparse_masks`, and the mount option `debug`.
     pub(crate) const SPARSE_MASKS: Self = Self(6, 7);
-    /// Monitor groups can be renamed.
+    /// Renaming of monitor groups.
     pub(crate) const RENAME: Self = Self(6, 5);
-    /// Several ids in one write to `tasks`, and texts for what is wrong with them.
+    /// Several ids in one write to `tasks`, and texts for their errors.
     pub(crate) const TASK_LISTS: Self = Self(6, 8);
-    /// `Invalid MB value`, and values read as 32-bit numbers.
+    /// The text `Invalid MB value`, and values parsed as 32-bit numbers.
     pub(crate) const MB_VALUES: Self = Self(6, 13);
-    /// Values are no longer padded on read.
+    /// `schemata` without padding of values.
     pub(crate) const PLAIN_VALUES: Self = Self(6, 15);
 }
 
@@ -273,7 +273,7 @@ impl From<KernelVersion> for String {
 }
 
 impl Event {
-    /// The name of its file.
+    /// Name of the counter's file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LlcOccupancy => "llc_occupancy",
@@ -284,14 +284,14 @@ impl Event {
 }
 
 impl Cache {
-    /// How many ways there are.
+    /// Number of ways.
     pub(crate) fn ways(&self) -> u32 {
         self.cbm_mask.count_ones()
     }
 }
 
 impl Profile {
-    /// Whether anything can be allocated (`resctrl_arch_alloc_capable`).
+    /// Whether any resource can be allocated (`resctrl_arch_alloc_capable`).
     pub(crate) fn allocates(&self) -> bool {
         self.l3.is_some() || self.l2.is_some() || self.mb.is_some() || self.smba.is_some()
     }
@@ -301,16 +301,16 @@ impl Profile {
         self.l3_domains.iter().chain(&self.l2_domains).flat_map(|domain| domain.cpus.iter()).collect()
     }
 
-    /// How many CPU numbers there are: one more than the highest.
+    /// Number of CPU numbers: one more than the highest.
     pub(crate) fn possible_cpus(&self) -> u32 {
         self.cpus().iter().last().map_or(1, |last| last + 1)
     }
 
-    /// Checks every field before a tree is made of it.
+    /// Checks every field.
     ///
     /// # Errors
     ///
-    /// What is wrong first; see [`ProfileError`].
+    /// The first problem; see [`ProfileError`].
     pub fn check(&self) -> Result<(), ProfileError> {
         if !self.allocates() && self.monitoring.is_none() {
             return Err(ProfileError::NoResctrl);
@@ -334,7 +334,7 @@ impl Profile {
         self.check_mount(self.mount)
     }
 
-    /// Whether the machine can be mounted with these options.
+    /// Whether the machine supports these mount options.
     pub(crate) fn check_mount(&self, mount: MountOptions) -> Result<(), ProfileError> {
         let capable = |cache: &Option<Cache>| cache.as_ref().is_some_and(|cache| cache.cdp_capable);
         for (asked, option, needs, met) in [

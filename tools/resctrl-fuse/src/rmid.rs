@@ -1,14 +1,14 @@
-//! RMIDs: their groups, and those in limbo until the cache has forgotten them.
+//! RMIDs: the free ones, and those in limbo until no cache has their lines.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rustix::io::Errno;
 
-/// An RMID: what counters count by.
+/// An RMID, which identifies a group's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rmid(pub(crate) u32);
 
-/// The RMIDs that are free, the one that was freed first in front, and those in limbo (`fs/resctrl/monitor.c`).
+/// The free RMIDs, the first freed in front, and those in limbo (`fs/resctrl/monitor.c`).
 #[derive(Clone, Debug)]
 pub(crate) struct Rmids {
     free: VecDeque<Rmid>,
@@ -16,22 +16,22 @@ pub(crate) struct Rmids {
 }
 
 impl Rmids {
-    /// All but the first, which the root has.
+    /// Creates the RMIDs; all are free except the first, which is the root's.
     pub(crate) fn new(count: u32) -> Self {
         Self { free: (1..count).map(Rmid).collect(), limbo: BTreeMap::new() }
     }
 
-    /// Takes the one that has been free for longest.
+    /// Takes the RMID that has been free for longest.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while some are in limbo, else `ENOSPC`.
+    /// `EBUSY` while some RMIDs are in limbo, otherwise `ENOSPC`.
     pub(crate) fn take(&mut self) -> Result<Rmid, Errno> {
         let none = if self.limbo.is_empty() { Errno::NOSPC } else { Errno::BUSY };
         self.free.pop_front().ok_or(none)
     }
 
-    /// Returns one: it is free when it has left the given domains' caches, at once where there are none.
+    /// Returns an RMID: it is free when it has left the caches of the given domains, at once without domains.
     pub(crate) fn give_back(&mut self, rmid: Rmid, domains: BTreeSet<u32>) {
         if domains.is_empty() {
             self.free.push_back(rmid);
@@ -40,7 +40,7 @@ impl Rmids {
         }
     }
 
-    /// Checks which RMIDs in limbo are still in a cache, and frees the others.
+    /// Checks which RMIDs in limbo still have lines in a cache, and frees the others.
     pub(crate) fn settle(&mut self, mut is_dirty: impl FnMut(Rmid, u32) -> bool) {
         for (&rmid, domains) in &mut self.limbo {
             domains.retain(|&domain| is_dirty(rmid, domain));

@@ -1,6 +1,6 @@
-//! `info/last_cmd_status`: the words of the last command that failed.
+//! `info/last_cmd_status`: the error text of the last command.
 
-/// As long as the kernel's buffer, the final NUL included (`last_cmd_status_buf`).
+/// Size of the kernel's buffer, including the final NUL (`last_cmd_status_buf`).
 const BUFFER: usize = 512;
 
 /// The buffer behind `last_cmd_status`, a `seq_buf` of the kernel.
@@ -11,7 +11,7 @@ pub(crate) struct LastCmdStatus {
 }
 
 impl LastCmdStatus {
-    /// What each command does first that may leave a text.
+    /// Clears the text; every command that may leave a text does this first.
     pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.full = false;
@@ -22,17 +22,17 @@ impl LastCmdStatus {
         self.quote(line, b"", "");
     }
 
-    /// Adds words without a newline.
+    /// Adds a text without a newline.
     pub(crate) fn word(&mut self, word: &str) {
         self.add(&[word.as_bytes()]);
     }
 
-    /// Adds a line with what the user wrote in it.
+    /// Adds a line that quotes the written text.
     pub(crate) fn quote(&mut self, before: &str, text: &[u8], after: &str) {
         self.add(&[before.as_bytes(), text, after.as_bytes(), b"\n"]);
     }
 
-    /// What does not fit is cut off, and nothing is added any more (`seq_buf_printf`).
+    /// Adds text; what does not fit is cut off, and nothing is added after that (`seq_buf_printf`).
     fn add(&mut self, parts: &[&[u8]]) {
         if self.full {
             return;
@@ -44,7 +44,7 @@ impl LastCmdStatus {
         }
     }
 
-    /// What the file shows.
+    /// The content of the file.
     pub(crate) fn show(&self) -> Vec<u8> {
         if self.text.is_empty() { b"ok\n".to_vec() } else { self.text.clone() }
     }

@@ -1,4 +1,4 @@
-//! Tasks to be put into groups: those of this machine, or of a script.
+//! Tasks that can be put into groups: those of this machine, or of a script.
 
 mod proc;
 mod scripted;
@@ -6,7 +6,7 @@ mod scripted;
 pub use proc::Proc;
 pub use scripted::{Scripted, Step};
 
-/// The id of a thread, as `tasks` has it.
+/// The id of a thread, as in `tasks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub u32);
 
@@ -15,39 +15,39 @@ pub struct Tid(pub u32);
 pub struct Task {
     /// Its id.
     pub tid: Tid,
-    /// Its parent, as far as known; `None` for the first of all.
+    /// Its parent, if known; `None` for the first task.
     pub creator: Option<Tid>,
-    /// When it began, in a unit of the source's own: two tasks with one id differ in it.
+    /// Its start time, in a unit of the source: it distinguishes two tasks with the same id.
     pub started: u64,
 }
 
-/// Owner of a thread; moving it takes the same user, or root.
+/// Owner of a thread; only the same user or root may move it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The real user.
+    /// The real user id.
     pub uid: u32,
-    /// The saved user.
+    /// The saved user id.
     pub saved_uid: u32,
 }
 
-/// Moments that a tree announces to its tasks, so that a script can act at just that moment.
+/// Moments that a tree reports to its tasks, so that a script can act then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment<'a> {
-    /// A file called `tasks` of this group has been read. The root group is `""`.
+    /// After a read of this group's `tasks`. The root group is `""`.
     Read(&'a str),
     /// Before a write to this group's `tasks`.
     Write(&'a str),
 }
 
-/// Existing tasks and their parents. A tree lists them before each of its operations.
+/// A source of tasks and their creators. A tree lists them before each of its operations.
 ///
-/// A task that the tree has not seen before belongs to the group in which its creator is at that time, or was when it was last there
-/// (`resctrl_sched_in` and `copy_process`: a clone has the CLOSID and RMID of the thread that cloned it).
+/// A task that the tree has not seen before joins its creator's group, or the creator's last group if the creator has
+/// ended (`resctrl_sched_in` and `copy_process`: a clone has the CLOSID and RMID of the thread that cloned it).
 pub trait Tasks: Send {
-    /// All threads that there are now.
+    /// All existing threads.
     fn list(&mut self) -> Vec<Task>;
 
-    /// Owner of a thread; `None` when it is gone.
+    /// Owner of a thread; `None` if it has ended.
     fn credentials(&mut self, tid: Tid) -> Option<Credentials>;
 
     /// Called at each [`Moment`]; does nothing by default.

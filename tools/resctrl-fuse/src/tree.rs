@@ -1,4 +1,4 @@
-//! The tree: the state behind a mounted resctrl, and what each operation on one of its paths answers.
+//! The tree: the state behind a mounted resctrl, and the operations on its paths.
 
 mod advance;
 mod attributes;
@@ -38,15 +38,15 @@ use membership::Member;
 use monitoring::Counter;
 use node::{GroupFile, MonitorFile};
 
-/// The longest write: a page (`atomic_write_len` of kernfs).
+/// Maximum length of a write: a page (`atomic_write_len` of kernfs).
 const PAGE: usize = 4096;
 
-/// The calling thread, and its user.
+/// The calling thread and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// The calling thread: `0` in `tasks` means it.
+    /// The calling thread, which `0` in `tasks` refers to.
     pub tid: Tid,
-    /// Its effective user. What it makes belongs to it.
+    /// Its effective user, who owns the groups that it creates.
     pub uid: u32,
     /// Its effective group.
     pub gid: u32,
@@ -57,11 +57,11 @@ impl Writer {
     pub const ROOT: Self = Self { tid: Tid(1), uid: 0, gid: 0 };
 }
 
-/// An emulated `/sys/fs/resctrl`, freshly mounted: all operations by path, without any I/O of its own.
+/// An emulated, freshly mounted `/sys/fs/resctrl`: all operations by path, without I/O of its own.
 ///
 /// Paths are relative to the mount point: `""`, `schemata`, `be/mon_groups/m1/tasks`. Errors are the kernel's errno.
-/// Permissions to open a file are not checked here but by the mount (`default_permissions`), with [`Tree::attributes`].
-/// The clock stands still until [`Tree::advance`].
+/// The tree does not check permissions to open a file; the mount does (`default_permissions`), with
+/// [`Tree::attributes`]. The clock stands still until [`Tree::advance`].
 pub struct Tree {
     profile: Profile,
     schemas: Vec<Schema>,
@@ -84,11 +84,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Mounts resctrl on a machine: one group, the root, which has all CPUs and all tasks.
+    /// Mounts resctrl on a machine. The only group is the root, which has all CPUs and all tasks.
     ///
     /// # Errors
     ///
-    /// What is wrong with the profile; [`ProfileError::errno`] has what `mount` would answer.
+    /// The profile's first problem; [`ProfileError::errno`] is the error that `mount` would return.
     pub fn new(profile: Profile, tasks: impl Tasks + 'static) -> Result<Self, ProfileError> {
         profile.check()?;
         let schemas = controls::schemas(&profile);
@@ -118,17 +118,17 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The machine, and how it is mounted.
+    /// The machine and its mount options.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Unmounts, and mounts again: every group is gone, all tasks and CPUs are in the root, all controls at their defaults. RMIDs that
-    /// had been in use stay in limbo as they do at `rmdir`.
+    /// Unmounts and mounts again: removes every group, moves all tasks and CPUs to the root, and resets all controls.
+    /// RMIDs that were in use stay in limbo as after `rmdir`.
     ///
     /// # Errors
     ///
-    /// An option whose feature is not there; then it stays mounted as it was.
+    /// An option whose feature is missing; then the old mount stays.
     pub fn remount(&mut self, options: MountOptions) -> Result<(), ProfileError> {
         self.profile.check_mount(options)?;
         self.remove_all_groups();
@@ -144,21 +144,21 @@ impl Tree {
         Ok(())
     }
 
-    /// What a file holds.
+    /// The content of a file.
     ///
     /// # Errors
     ///
-    /// `ENOENT`, `ENOTDIR` for a path that is not there, `EISDIR` for a directory.
+    /// `ENOENT`, `ENOTDIR` for a path that does not exist, `EISDIR` for a directory.
     pub fn read(&mut self, path: &str) -> Result<Vec<u8>, Errno> {
         let node = self.resolve(path)?;
         self.read_node(node)
     }
 
-    /// Writes to a file, as one call of `write`, and answers how many bytes were taken: all of them.
+    /// Writes to a file like one call of `write`, and returns the number of accepted bytes, which is all of them.
     ///
     /// # Errors
     ///
-    /// The kernel's; `info/last_cmd_status` explains many of them. `E2BIG` for more than a page.
+    /// The kernel's errors, many of which `info/last_cmd_status` explains. `E2BIG` for more than a page.
     pub fn write(&mut self, path: &str, bytes: &[u8], writer: Writer) -> Result<usize, Errno> {
         let node = self.resolve(path)?;
         self.write_node(node, bytes, writer)
@@ -213,13 +213,13 @@ impl Tree {
             }
             Node::MonitorFile(MonitorFile::MaxThresholdOccupancy) => self.write_threshold(c_string(bytes)),
             node if node.is_directory() => Err(Errno::ISDIR),
-            // Opening such a file for writing fails already, even for root.
+            // Opening such a file for writing already fails, even for root.
             _ => Err(Errno::INVAL),
         }?;
         Ok(bytes.len())
     }
 
-    /// Whether a descriptor's object still exists.
+    /// Checks that the object of a descriptor still exists.
     pub(crate) fn live(&self, node: Node) -> Result<(), Errno> {
         if self.exists(node) {
             return Ok(());
@@ -230,25 +230,25 @@ impl Tree {
         })
     }
 
-    /// Marks the tree as mounted somewhere; false where it is already.
+    /// Marks the tree as mounted; returns `false` if it already was.
     pub(crate) fn claim_mount(&mut self) -> bool {
         !std::mem::replace(&mut self.mounted, true)
     }
 
-    /// The mount point is gone, and all groups with it.
+    /// Marks the tree as not mounted, and removes all groups.
     pub(crate) fn release_mount(&mut self) {
         self.mounted = false;
-        // The options have been used before.
+        // The same options were accepted before.
         let _ = self.remount(self.profile.mount);
     }
 }
 
-/// A line of a file.
+/// A file with one line.
 fn line(value: &impl std::fmt::Display) -> Vec<u8> {
     format!("{value}\n").into_bytes()
 }
 
-/// What was written, without the newline that has to stand at its end.
+/// The written text without the newline, which is required at its end.
 fn ended_line(bytes: &[u8]) -> Result<&[u8], Errno> {
     bytes.strip_suffix(b"\n").map(c_string).ok_or(Errno::INVAL)
 }

@@ -1,4 +1,4 @@
-//! The units of a profile and a load.
+//! Units of profiles and loads.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
-/// Memory bandwidth in bytes a second.
+/// Memory bandwidth in bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BytesPerSecond(pub u64);

@@ -1,4 +1,4 @@
-//! Machines that there are, by name.
+//! Profiles of existing machines, by name.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl Profile {
         "none",
     ];
 
-    /// A machine by its name; `none` is one without resctrl, of which no tree can be made.
+    /// The profile with this name; `none` is a machine without resctrl, for which [`Tree::new`](crate::Tree::new) fails.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "intel" => Self::intel(),
@@ -47,7 +47,7 @@ impl Profile {
         })
     }
 
-    /// Two sockets of 11 ways, 16 CLOSIDs for L3 and 8 for memory bandwidth: 7 groups beside the root.
+    /// Two sockets with 11 ways each, 16 CLOSIDs for L3 and 8 for memory bandwidth: 7 groups besides the root.
     pub fn intel() -> Self {
         Self {
             kernel: KernelVersion(6, 18),
@@ -85,7 +85,7 @@ impl Profile {
         }
     }
 
-    /// Four sockets of 20 ways.
+    /// Four sockets with 20 ways each.
     pub fn intel_20_ways() -> Self {
         let mut profile = Self::intel();
         profile.l3_domains = domains(&[0, 1, 2, 3], Bytes(20 * 2 * MIB));
@@ -95,7 +95,7 @@ impl Profile {
         profile
     }
 
-    /// At least two ways a mask, two ways shared with I/O, 4 CLOSIDs, no CDP, no memory bandwidth, occupancy only.
+    /// At least two ways per mask, two ways shared with I/O, 4 CLOSIDs, no CDP, no memory bandwidth, occupancy only.
     pub fn haswell() -> Self {
         let mut profile = Self::intel_20_ways();
         profile.l3_domains.truncate(2);
@@ -114,7 +114,7 @@ impl Profile {
         profile
     }
 
-    /// Cache ids 0 and 8, masks with holes and of no way at all, bandwidth in 1/8 GB/s.
+    /// Cache ids 0 and 8, masks may have holes or be empty, bandwidth in 1/8 GB/s.
     pub fn amd() -> Self {
         let mut profile = Self::intel();
         profile.l3_domains = domains(&[0, 8], Bytes(16 * 2 * MIB));
@@ -144,7 +144,7 @@ impl Profile {
         Self { mb: None, ..Self::intel() }
     }
 
-    /// Allocation of L2 ways alone, a cache for each two CPUs; no monitoring.
+    /// Only allocation of L2 ways, with one cache for every two CPUs; no monitoring.
     pub fn l2_only() -> Self {
         let intel = Self::intel();
         let cpus = CPUS_A_DOMAIN * 2;
@@ -170,7 +170,7 @@ impl Profile {
         Self { mount: MountOptions { cdp: true, ..MountOptions::default() }, ..Self::intel() }
     }
 
-    /// `intel` with 4 CLOSIDs for memory bandwidth: 3 groups beside the root.
+    /// `intel` with 4 CLOSIDs for memory bandwidth: 3 groups besides the root.
     pub fn few_closids() -> Self {
         let mut profile = Self::intel();
         if let Some(mb) = &mut profile.mb {
@@ -193,12 +193,12 @@ impl Profile {
         Self { l3: None, mb: None, ..Self::intel() }
     }
 
-    /// No resctrl at all.
+    /// A machine without resctrl.
     pub fn none() -> Self {
         Self { monitoring: None, ..Self::monitor_only() }
     }
 
-    /// The same machine under another kernel.
+    /// The same machine with another kernel.
     #[must_use]
     pub fn with_kernel(self, kernel: KernelVersion) -> Self {
         Self { kernel, ..self }

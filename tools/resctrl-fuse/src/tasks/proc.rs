@@ -7,23 +7,23 @@ use super::{Credentials, Task, Tasks, Tid};
 
 /// The tasks of this machine, in the PID namespace of the calling process.
 ///
-/// `/proc` does not show which *thread* cloned a task, only the process: a new thread counts as cloned by the first
-/// thread of its process, and a new process by the first thread of its parent. So inheritance is approximate where the
-/// threads of one process are in different groups. It is also approximate where a parent ends between two listings: its
-/// children then have another parent, and count as its clones. Tasks that existed when a task was moved are known,
-/// since the tree lists them before each move.
+/// `/proc` does not show which *thread* cloned a task, only the process: a new thread counts as a clone of the main
+/// thread of its process, and a new process as a clone of the main thread of its parent. So inheritance is approximate
+/// if the threads of one process are in different groups. It is also approximate if a parent ends between two listings:
+/// its children then have another parent, and count as its clones. Tasks that existed before a task was moved are
+/// known, since the tree lists the tasks before each move.
 #[derive(Debug, Clone)]
 pub struct Proc {
     root: PathBuf,
 }
 
 impl Proc {
-    /// The tasks under `/proc`.
+    /// Reads the tasks from `/proc`.
     pub fn new() -> Self {
         Self::below("/proc")
     }
 
-    /// The tasks under another mount of procfs, or a copy of one.
+    /// Reads the tasks from another mount of procfs, or a copy of one.
     pub fn below(root: impl AsRef<Path>) -> Self {
         Self { root: root.as_ref().to_owned() }
     }
@@ -41,7 +41,7 @@ impl Tasks for Proc {
         for process in numbers(&self.root) {
             let threads = self.root.join(process.to_string()).join("task");
             for tid in numbers(&threads) {
-                // A task that ends between listing and reading is left out.
+                // A task that ends between listing and reading is skipped.
                 let Ok(stat) = fs::read(threads.join(tid.to_string()).join("stat")) else { continue };
                 let Some((parent, started)) = parent_and_start(&stat) else { continue };
                 let creator = if tid == process { parent } else { process };
@@ -60,13 +60,13 @@ impl Tasks for Proc {
     }
 }
 
-/// The names in a directory that are numbers; none where it cannot be read.
+/// The numeric names in a directory; none if it cannot be read.
 fn numbers(directory: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Fields 4 and 22 of `stat`. The second one, the name, may have blanks and parentheses in it.
+/// Fields 4 and 22 of `stat`. The second field, the name, may contain blanks and parentheses.
 fn parent_and_start(stat: &[u8]) -> Option<(u32, u64)> {
     let name_ends = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(stat.get(name_ends + 1..)?).ok()?.split_ascii_whitespace();

@@ -1,11 +1,11 @@
-//! Scripted tasks, which act at a chosen moment.
+//! Scripted tasks, which fork and exit at chosen moments.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Credentials, Moment, Task, Tasks, Tid};
 
-/// Tasks of a script. Clones are handles to the same script: the tree has one, the test another.
+/// Tasks of a script. Clones are handles on the same script: the tree has one, the test another.
 ///
 /// ```
 /// use qosm_resctrl_fuse::tasks::{Scripted, Step, Tid};
@@ -24,14 +24,14 @@ use super::{Credentials, Moment, Task, Tasks, Tid};
 #[derive(Clone, Debug, Default)]
 pub struct Scripted(Arc<Mutex<Script>>);
 
-/// What happens to the tasks.
+/// An event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A task makes another one, a thread or a process.
+    /// A task creates another one, a thread or a process.
     Clone {
         /// Its parent.
         creator: Tid,
-        /// The new one. An id that is taken already becomes another task.
+        /// The new task. An id in use then belongs to the new task.
         tid: Tid,
     },
     /// A task ends.
@@ -47,7 +47,7 @@ struct Script {
 }
 
 impl Scripted {
-    /// Root's tasks with these ids, without a parent.
+    /// Creates tasks of root with these ids, without a creator.
     pub fn new(tids: impl IntoIterator<Item = u32>) -> Self {
         let script = Self::default();
         for tid in tids {
@@ -56,28 +56,28 @@ impl Scripted {
         script
     }
 
-    /// A task of another user, without a parent.
+    /// Adds a task of another user, without a creator.
     pub fn add(&self, tid: Tid, credentials: Credentials) {
         self.script().add(tid, None, credentials);
     }
 
-    /// Something happens now.
+    /// Performs a step now.
     pub fn step(&self, step: Step) {
         self.script().step(step);
     }
 
-    /// Something happens once, right after a group's `tasks` has been read for the next time; the next call is for the time after that.
+    /// Schedules steps right after the next read of a group's `tasks`. Each further call schedules steps for the read after that.
     pub fn after_read(&self, group: &str, steps: impl Into<Vec<Step>>) {
         self.script().after_read.entry(group.to_owned()).or_default().push_back(steps.into());
     }
 
-    /// Something happens once, right before a group's `tasks` is written for the next time; the next call is for the time after that.
+    /// Schedules steps right before the next write to a group's `tasks`. Each further call schedules steps for the write after that.
     pub fn before_write(&self, group: &str, steps: impl Into<Vec<Step>>) {
         self.script().before_write.entry(group.to_owned()).or_default().push_back(steps.into());
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
-        // A test that failed with the script in hand left it whole: each change is one call.
+        // A panic while the script was locked does not matter: each change is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

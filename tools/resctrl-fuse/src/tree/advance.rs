@@ -1,4 +1,4 @@
-//! The clock: caches fill and empty, bytes are counted, RMIDs leave limbo.
+//! The clock: advances occupancies, byte counters, and RMIDs in limbo.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::rmid::Rmid;
 /// The kernel's interval for checking whether RMIDs have left limbo (`CQM_LIMBOCHECK_INTERVAL`).
 const LIMBO_CHECK: Duration = Duration::from_secs(1);
 
-/// The demands of one RMID together.
+/// The sum of all demands of one RMID.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
     occupancy: u64,
@@ -21,7 +21,7 @@ struct Wanted {
     local: u64,
 }
 
-/// What one RMID gets.
+/// The resources that one RMID gets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Granted {
     occupancy: u64,
@@ -30,8 +30,8 @@ struct Granted {
 }
 
 impl Tree {
-    /// Lets time go by: occupancies move towards what the demands allow, bytes are counted, and once a second RMIDs are freed that no
-    /// cache knows any more.
+    /// Advances the clock: occupancies move towards their shares, bytes are counted, and once a second RMIDs without
+    /// lines in a cache leave limbo.
     pub fn advance(&mut self, by: Duration) {
         self.refresh();
         let end = self.clock.saturating_add(by);
@@ -46,7 +46,7 @@ impl Tree {
         }
     }
 
-    /// How long the tree has been there, by its own clock.
+    /// Time since the tree was created, by its own clock.
     pub fn clock(&self) -> Duration {
         self.clock
     }
@@ -55,7 +55,7 @@ impl Tree {
         let domains: Vec<Domain> = self.monitored_domains().cloned().collect();
         for domain in domains {
             let granted = self.grant(&domain);
-            // At this pace a whole cache is replaced within the turnover.
+            // At this pace, a whole cache is replaced within the turnover time.
             let turnover = u128::from(self.profile.cache_turnover_millis) * 1_000_000;
             let replaced = (u128::from(domain.cache_size.0) * by.as_nanos()).checked_div(turnover);
             let replaced = replaced.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(u64::MAX);
@@ -84,7 +84,7 @@ impl Tree {
         });
     }
 
-    /// Shares out one L3 domain: first among the classes, then within each among its RMIDs.
+    /// Shares out one L3 domain: first among the classes, then among the RMIDs of each class.
     fn grant(&self, domain: &Domain) -> BTreeMap<Rmid, Granted> {
         let mut classes: BTreeMap<Closid, BTreeMap<Rmid, Wanted>> = BTreeMap::new();
         for (source, demand) in self.load.within(domain.id) {
@@ -139,7 +139,7 @@ impl Tree {
         }
     }
 
-    /// The bytes a second that a class may move.
+    /// The bandwidth limit of a class, in bytes per second.
     fn bandwidth_limit(&self, domain: u32, closid: Closid) -> u64 {
         let Some(mb) = self.profile.mb.as_ref() else { return u64::MAX };
         let value = self.mb_value(domain, closid);
@@ -151,7 +151,7 @@ impl Tree {
     }
 }
 
-/// `part / whole` of something; nothing of nothing.
+/// `of * part / whole`; 0 if `whole` is 0.
 fn portion(of: u64, part: u64, whole: u64) -> u64 {
     let portion = (u128::from(of) * u128::from(part)).checked_div(u128::from(whole)).unwrap_or(0);
     u64::try_from(portion).unwrap_or(u64::MAX)

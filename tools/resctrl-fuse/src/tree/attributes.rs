@@ -13,11 +13,11 @@ pub struct Attributes {
     pub mode: u16,
     /// The owner: the creator, until `chown`.
     pub uid: u32,
-    /// The group of users.
+    /// The owning group.
     pub gid: u32,
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The name.
@@ -27,7 +27,7 @@ pub struct Entry {
 }
 
 impl Tree {
-    /// The names in a directory.
+    /// The entries of a directory.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Tree {
         self.resolve(path).map(|node| self.node_attributes(node))
     }
 
-    /// Changes mode and owner, as `chmod` and `chown` do. Whether `writer` may is up to the caller.
+    /// Changes mode and owner, like `chmod` and `chown`. The caller checks permissions.
     ///
     /// # Errors
     ///

@@ -1,15 +1,15 @@
-//! Resources, CLOSIDs, and the value that each class has in each domain.
+//! Resources, CLOSIDs, and the value of each class in each domain.
 
 use std::collections::BTreeMap;
 
 use super::Tree;
 use crate::profile::{Bandwidth, Cache, Domain, Profile};
 
-/// A CLOSID: what allocations go by. The root has 0.
+/// A CLOSID, which identifies a class of allocations. The root has 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Closid(pub(crate) u32);
 
-/// What can be allocated, in the order in which the kernel registers it (`enum resctrl_res_level`).
+/// The resources that can be allocated, in the kernel's order of registration (`enum resctrl_res_level`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resource {
     L3,
@@ -18,7 +18,7 @@ pub(crate) enum Resource {
     Smba,
 }
 
-/// What a mask is for.
+/// The accesses that a mask applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ConfType {
     Both,
@@ -32,20 +32,20 @@ pub(crate) struct Schema {
     pub(crate) name: String,
     pub(crate) resource: Resource,
     pub(crate) conf_type: ConfType,
-    /// Halved where code and data have masks of their own.
+    /// Number of CLOSIDs; halved if code and data have separate masks.
     pub(crate) num_closids: u32,
-    /// How long its name counts when lines are aligned.
+    /// Length of the name for the alignment of lines.
     pub(crate) name_width: usize,
 }
 
-/// Where a value stands.
+/// The key of a value: resource, kind of mask, domain id and class.
 pub(crate) type Place = (Resource, ConfType, u32, Closid);
 
 /// The values that differ from the default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Controls(pub(crate) BTreeMap<Place, u32>);
 
-/// Which CLOSIDs are taken; as many as every resource has. None at all where nothing is allocated.
+/// Whether each CLOSID is taken. Their number is the minimum over all resources; 0 without allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Closids(Vec<bool>);
 
@@ -56,7 +56,7 @@ impl Resource {
 }
 
 impl ConfType {
-    /// The other mask of the same hardware.
+    /// The other mask of the same cache.
     pub(crate) fn peer(self) -> Self {
         match self {
             Self::Both => Self::Both,
@@ -66,7 +66,7 @@ impl ConfType {
     }
 }
 
-/// The schemas of a mount, the one registered last in front, as `schemata` shows them (`schemata_list_create`).
+/// The schemas of a mount, the last registered first, as `schemata` shows them (`schemata_list_create`).
 pub(crate) fn schemas(profile: &Profile) -> Vec<Schema> {
     let mut schemas = Vec::new();
     for (resource, name, cache, cdp) in
@@ -77,7 +77,7 @@ pub(crate) fn schemas(profile: &Profile) -> Vec<Schema> {
             if cdp { &[(ConfType::Code, "CODE"), (ConfType::Data, "DATA")] } else { &[(ConfType::Both, "")] };
         for &(conf_type, suffix) in kinds {
             let name = format!("{name}{suffix}");
-            // The same width whether it is mounted with `cdp` or not.
+            // The width does not depend on the mount option `cdp`.
             let name_width = name.len() + if cache.cdp_capable && !cdp { 4 } else { 0 };
             let num_closids = if cdp { cache.num_closids / 2 } else { cache.num_closids };
             schemas.push(Schema { name, resource, conf_type, num_closids, name_width });
@@ -94,13 +94,13 @@ pub(crate) fn schemas(profile: &Profile) -> Vec<Schema> {
 }
 
 impl Closids {
-    /// All free but the root's.
+    /// Creates the CLOSIDs; only the root's is taken.
     pub(crate) fn new(schemas: &[Schema]) -> Self {
         let count = schemas.iter().map(|schema| schema.num_closids).min().unwrap_or(0);
         Self((0..count).map(|closid| closid == 0).collect())
     }
 
-    /// Takes the lowest free one (`closid_alloc`).
+    /// Takes the lowest free CLOSID (`closid_alloc`).
     pub(crate) fn take(&mut self) -> Option<Closid> {
         let free = self.0.iter().position(|taken| !taken)?;
         *self.0.get_mut(free)? = true;
@@ -115,7 +115,7 @@ impl Closids {
 }
 
 impl Tree {
-    /// The cache behind a resource, if it is one.
+    /// The cache of a resource; `None` for bandwidth.
     pub(crate) fn cache(&self, resource: Resource) -> Option<&Cache> {
         match resource {
             Resource::L3 => self.profile.l3.as_ref(),
@@ -124,7 +124,7 @@ impl Tree {
         }
     }
 
-    /// The bandwidth behind a resource, if it is one.
+    /// The bandwidth of a resource; `None` for caches.
     pub(crate) fn bandwidth(&self, resource: Resource) -> Option<&Bandwidth> {
         match resource {
             Resource::Mb => self.profile.mb.as_ref(),
@@ -133,7 +133,7 @@ impl Tree {
         }
     }
 
-    /// The domains of a resource that have a CPU online, by their ids.
+    /// The domains of a resource with an online CPU, sorted by id.
     pub(crate) fn domains(&self, resource: Resource) -> Vec<&Domain> {
         let domains = match resource {
             Resource::L2 => &self.profile.l2_domains,
@@ -144,7 +144,7 @@ impl Tree {
         there
     }
 
-    /// The value with which hardware begins: all ways, or the whole bandwidth (`resctrl_get_default_ctrl`).
+    /// The initial value of the hardware: all ways, or the whole bandwidth (`resctrl_get_default_ctrl`).
     pub(crate) fn default_control(&self, resource: Resource) -> u32 {
         let mask = self.cache(resource).map(|cache| cache.cbm_mask);
         mask.or(self.bandwidth(resource).map(|bandwidth| bandwidth.max)).unwrap_or(0)
@@ -155,7 +155,7 @@ impl Tree {
         self.controls.0.get(&place).copied().unwrap_or_else(|| self.default_control(place.0))
     }
 
-    /// Whether code and data of this cache have masks of their own.
+    /// Whether code and data of this cache have separate masks.
     pub(crate) fn has_cdp(&self, resource: Resource) -> bool {
         match resource {
             Resource::L3 => self.profile.mount.cdp,
@@ -164,7 +164,7 @@ impl Tree {
         }
     }
 
-    /// Every taken CLOSID, with its group's mode.
+    /// Every taken CLOSID, with the mode of its group.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (Closid, super::Mode)> + '_ {
         self.groups.values().filter(|group| group.parent.is_none()).map(|group| (group.closid, group.mode))
     }

@@ -34,7 +34,7 @@ impl Tree {
             self.status.line("Can only add CPUs to mongroup that belong to parent");
             return Err(Errno::INVAL);
         }
-        // The parent goes on having them; its other monitor groups do not. What is dropped is the parent's, as it was.
+        // The parent keeps these CPUs; its other monitor groups lose them. Dropped CPUs stay with the parent.
         for (&other, group) in &mut self.groups {
             if other == id {
                 group.cpus = cpus.clone();
@@ -60,7 +60,7 @@ impl Tree {
             } else if group.parent == Some(id) {
                 group.cpus = CpuMask::new();
             } else {
-                // Of other control groups, and of their monitor groups.
+                // Other control groups and their monitor groups lose them.
                 group.cpus = group.cpus.without(&added);
             }
         }

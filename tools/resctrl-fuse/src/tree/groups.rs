@@ -1,4 +1,4 @@
-//! Groups: made by `mkdir`, removed by `rmdir`, moved by `rename`.
+//! Groups: created by `mkdir`, removed by `rmdir`, moved by `rename`.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::cpumask::CpuMask;
 use crate::profile::{Event, KernelVersion};
 use crate::rmid::Rmid;
 
-/// A group for as long as it is there; another one of the same name is another group.
+/// Identifies a group during its lifetime; a later group with the same name has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupId(pub(crate) u32);
 
 impl GroupId {
-    /// The first one that is made.
+    /// The root group.
     pub(crate) const ROOT: Self = Self(0);
 }
 
@@ -24,13 +24,13 @@ impl GroupId {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    /// The control group of a monitor group.
+    /// The control group of a monitor group; `None` for a control group.
     pub(crate) parent: Option<GroupId>,
     pub(crate) closid: Closid,
     pub(crate) rmid: Rmid,
     pub(crate) mode: Mode,
     pub(crate) cpus: CpuMask,
-    /// User and group of its creator.
+    /// User and group id of its creator.
     pub(crate) owner: (u32, u32),
 }
 
@@ -41,22 +41,22 @@ impl Group {
 }
 
 impl Tree {
-    /// Makes a control group in the root, or a monitor group in a `mon_groups`.
+    /// Creates a control group in the root, or a monitor group in a `mon_groups` directory.
     ///
     /// # Errors
     ///
-    /// `EEXIST`, `EINVAL` for a name with a newline, `ENODEV` below `info`, `EPERM` elsewhere, `ENOSPC` without a CLOSID, an RMID or a way
-    /// left, `EBUSY` without an RMID while some are in limbo.
+    /// `EEXIST`, `EINVAL` for a name with a newline, `ENODEV` below `info`, `EPERM` elsewhere, `ENOSPC` without a free
+    /// CLOSID, RMID or way, `EBUSY` without a free RMID while some are in limbo.
     pub fn mkdir(&mut self, path: &str, writer: Writer) -> Result<(), Errno> {
         let (directory, name) = self.resolve_parent(path)?;
         self.make(directory, name, writer).map(|_| ())
     }
 
-    /// Removes a group, whatever is in it. Its tasks and CPUs go to the root, a monitor group's to its control group.
+    /// Removes a group and its monitor groups. Its tasks and CPUs go to the root, those of a monitor group to its control group.
     ///
     /// # Errors
     ///
-    /// `EPERM` for the root and for what is no group; `ENOTDIR`, `ENOENT`.
+    /// `EPERM` for the root and for other directories; `ENOTDIR`, `ENOENT`.
     pub fn rmdir(&mut self, path: &str) -> Result<(), Errno> {
         let node = self.resolve(path)?;
         self.remove(node)
@@ -66,7 +66,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// `EPERM` for all else, and before 6.5; `EEXIST`.
+    /// `EPERM` for all other renames, and before Linux 6.5; `EEXIST`.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<(), Errno> {
         let node = self.resolve(from)?;
         let (directory, name) = self.resolve_parent(to)?;
@@ -169,7 +169,7 @@ impl Tree {
         Node::Group(id)
     }
 
-    /// An RMID for a new group, its byte counters at 0. Without monitoring there is but one, and all have it.
+    /// Takes an RMID for a new group and resets its byte counters. Without monitoring, all groups share one RMID.
     fn take_rmid(&mut self) -> Result<Rmid, Errno> {
         if self.profile.monitoring.is_none() {
             return Ok(Rmid::default());
@@ -181,7 +181,7 @@ impl Tree {
 
     fn give_rmid_back(&mut self, rmid: Rmid) {
         let Some(monitoring) = &self.profile.monitoring else { return };
-        // Without an occupancy counter the kernel has no limbo and frees the RMID at once.
+        // Without an occupancy counter the kernel has no limbo, and frees the RMID at once.
         let counts_lines = monitoring.events.contains(&Event::LlcOccupancy);
         let domains: BTreeSet<u32> = self.monitored_domains().map(|domain| domain.id).collect();
         self.rmids.give_back(rmid, if counts_lines { domains } else { BTreeSet::new() });
@@ -202,7 +202,7 @@ impl Tree {
         let heir = group.parent.unwrap_or(GroupId::ROOT);
         let heir_slot = self.groups.get(&heir).ok_or(Errno::NOENT)?.slot();
         if group.parent.is_some() {
-            // Its CPUs are the parent's already.
+            // Its CPUs also belong to the parent.
             self.move_members(|slot| slot.rmid == group.rmid, heir_slot);
         } else {
             self.move_members(|slot| slot.closid == group.closid, heir_slot);
@@ -224,7 +224,7 @@ impl Tree {
         Ok(())
     }
 
-    /// What is kept of a group beside the group itself.
+    /// Drops the data about a group that is stored outside of it.
     fn forget(&mut self, id: GroupId) {
         self.load.forget_group(id);
         self.faults.retain(|&(of, ..), _| of != id);
@@ -257,7 +257,7 @@ impl Tree {
         self.refresh();
         self.status.clear();
         if !node.is_directory() || !directory.is_directory() {
-            // The one text of the kernel without a newline.
+            // The only text of the kernel without a newline.
             self.status.word("Source and destination must be directories");
             return Err(Errno::PERM);
         }

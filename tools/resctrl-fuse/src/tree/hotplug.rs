@@ -1,4 +1,4 @@
-//! CPUs that go offline and come back, and with them the domains that they are the only ones of.
+//! CPUs that go offline and online, and the domains that disappear and reappear with them.
 
 use super::controls::Resource;
 use super::{GroupId, Tree};
@@ -6,8 +6,8 @@ use crate::cpumask::CpuMask;
 use crate::profile::Domain;
 
 impl Tree {
-    /// Takes CPUs away. They leave every group; an L2 or L3 domain without a CPU left is gone from `schemata` and `mon_data`, with the
-    /// values and counts in it.
+    /// Takes CPUs offline. They leave every group; an L2 or L3 domain without online CPUs disappears from `schemata`
+    /// and `mon_data`, with its values and counters.
     ///
     /// Kernel: `resctrl_offline_cpu`, `resctrl_offline_mon_domain`.
     pub fn offline(&mut self, cpus: &CpuMask) {
@@ -17,7 +17,7 @@ impl Tree {
         }
         let monitored: Vec<u32> = self.monitored_domains().map(|domain| domain.id).collect();
         self.counters.retain(|(_, domain), _| monitored.contains(domain));
-        // The content of such a cache is unknown, so no RMID waits for it.
+        // The content of such a cache is unknown, so no RMID waits for it in limbo.
         self.rmids.settle(|_, domain| monitored.contains(&domain));
         let there: Vec<(Resource, u32)> = [Resource::L3, Resource::L2, Resource::Mb, Resource::Smba]
             .into_iter()
@@ -26,7 +26,8 @@ impl Tree {
         self.controls.0.retain(|&(resource, _, domain, _), _| there.contains(&(resource, domain)));
     }
 
-    /// Brings CPUs of the machine back: they are the root group's. A domain that comes back begins with every class at its default.
+    /// Brings CPUs of the machine online; they belong to the root group. In a domain that reappears, every class starts
+    /// with the default value.
     ///
     /// Kernel: `resctrl_online_cpu`, `domain_setup_ctrlval`.
     pub fn online(&mut self, cpus: &CpuMask) {
@@ -37,13 +38,13 @@ impl Tree {
         }
     }
 
-    /// Takes an L3 domain away, with all its CPUs.
+    /// Takes all CPUs of an L3 domain offline.
     pub fn offline_l3(&mut self, domain: u32) {
         let cpus = self.cpus_of_l3(domain);
         self.offline(&cpus);
     }
 
-    /// Brings an L3 domain back, with all its CPUs.
+    /// Brings all CPUs of an L3 domain online.
     pub fn online_l3(&mut self, domain: u32) {
         let cpus = self.cpus_of_l3(domain);
         self.online(&cpus);

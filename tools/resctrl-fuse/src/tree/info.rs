@@ -32,7 +32,7 @@ impl Tree {
         })
     }
 
-    /// `rdt_bit_usage_show`: a letter for each way, the highest first.
+    /// `rdt_bit_usage_show`: one letter per way, the highest way first.
     fn bit_usage(&self, schema: &Schema, cache: &Cache) -> Vec<u8> {
         let usage = |domain: u32| -> String {
             let ways = |wanted: Mode| {
@@ -67,7 +67,7 @@ impl Tree {
         })
     }
 
-    /// `max_threshold_occ_write`: at most the size of a cache, rounded down to the counters' unit. It leaves `last_cmd_status` alone.
+    /// `max_threshold_occ_write`: at most the size of a cache, rounded down to the counters' unit. Does not change `last_cmd_status`.
     pub(crate) fn write_threshold(&mut self, text: &[u8]) -> Result<(), Errno> {
         let bytes = unsigned(text, Base::Any, u64::from(u32::MAX))?;
         if bytes > largest_cache(&self.profile).0 {
@@ -78,7 +78,7 @@ impl Tree {
     }
 }
 
-/// The limit of `max_threshold_occupancy`.
+/// The size of the largest cache, which limits `max_threshold_occupancy`.
 pub(crate) fn largest_cache(profile: &Profile) -> Bytes {
     profile.l3_domains.iter().map(|domain| domain.cache_size).max().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Which task is in which group, and the file `tasks`.
+//! The membership of tasks in groups, and the file `tasks`.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::profile::KernelVersion;
 use crate::rmid::Rmid;
 use crate::tasks::{Moment, Task, Tid};
 
-/// What a task carries: its class, and by what it is counted.
+/// The class and RMID of a task or group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) closid: Closid,
     pub(crate) rmid: Rmid,
 }
 
-/// A task that has been seen.
+/// A task of the last refresh.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
     started: u64,
@@ -27,13 +27,13 @@ pub(crate) struct Member {
 }
 
 impl Tree {
-    /// Refreshes the list of tasks: new ones are in their parents' groups, ended ones are dropped. Each operation does
-    /// this first; call it to narrow the time in which a parent can end unseen.
+    /// Refreshes the list of tasks: new tasks join their creators' groups, ended tasks are dropped. Each operation does
+    /// this first; call it more often to reduce the risk that a creator ends unseen.
     pub fn refresh(&mut self) {
         let seen: BTreeMap<Tid, Task> = self.tasks.list().into_iter().map(|task| (task.tid, task)).collect();
         let mut members: BTreeMap<Tid, Member> = BTreeMap::new();
         for (&tid, task) in &seen {
-            // From the task up to the first creator whose place is known, then down again.
+            // Walk from the task up to the first creator with a known slot, and apply its slot to all tasks on the way.
             let mut line = Vec::new();
             let mut next = Some(*task);
             let mut slot = Slot::default();
@@ -45,13 +45,13 @@ impl Tree {
                     break;
                 }
                 line.push(task);
-                // A creator that has ended is remembered for one look.
+                // A creator that has ended is still known from the previous refresh.
                 if let Some(creator) = task.creator
                     && !seen.contains_key(&creator)
                 {
                     slot = self.members.get(&creator).map_or(slot, |member| member.slot);
                 }
-                // An id that came round again may make a ring of it.
+                // A reused id may form a cycle.
                 next = task.creator.and_then(|creator| seen.get(&creator)).copied();
                 next = next.filter(|creator| line.iter().all(|one| one.tid != creator.tid));
             }
@@ -66,9 +66,9 @@ impl Tree {
         self.members = members;
     }
 
-    /// What `/proc/<tid>/cpu_resctrl_groups` shows of a task; `None` when there is no such task.
+    /// Content of `/proc/<tid>/cpu_resctrl_groups` for a task; `None` if the task does not exist.
     ///
-    /// Kernel: `proc_resctrl_show`, from 5.7.
+    /// Kernel: `proc_resctrl_show`, since 5.7.
     pub fn cpu_resctrl_groups(&mut self, tid: Tid) -> Option<String> {
         self.refresh();
         let slot = self.members.get(&tid)?.slot;
@@ -79,7 +79,7 @@ impl Tree {
         Some(format!("res:{slash}{}\nmon:{}\n", control.name, monitor.map_or("", |group| &group.name)))
     }
 
-    /// A group's path from the mount point; `""` for the root.
+    /// A group's path relative to the mount point; `""` for the root.
     pub(crate) fn path_of(&self, id: GroupId) -> String {
         let Some(group) = self.groups.get(&id) else { return String::new() };
         match group.parent {
@@ -89,15 +89,15 @@ impl Tree {
         }
     }
 
-    /// Gives another place to all tasks in a place that fits.
+    /// Changes the slot of all tasks whose slot fits.
     pub(crate) fn move_members(&mut self, fits: impl Fn(Slot) -> bool, slot: Slot) {
         for member in self.members.values_mut().filter(|member| fits(member.slot)) {
             member.slot = slot;
         }
     }
 
-    /// Whether `tasks` of the group lists who is there. A control group has all of its class, those of its monitor groups, too; where
-    /// nothing can be allocated it has none (`is_closid_match`).
+    /// Whether the group's `tasks` lists a task with this slot. A control group lists all tasks of its class, including
+    /// those of its monitor groups; without allocation it lists none (`is_closid_match`).
     fn lists(&self, group: &Group, slot: Slot) -> bool {
         match group.parent {
             None => self.profile.allocates() && slot.closid == group.closid,
@@ -119,10 +119,10 @@ impl Tree {
     pub(crate) fn write_tasks(&mut self, id: GroupId, text: &[u8], writer: Writer) -> Result<(), Errno> {
         let path = self.path_of(id);
         self.tasks.at(Moment::Write(&path));
-        // Clones made up to now are where their creators were: only what comes later goes with a task that is moved.
+        // First record the groups of existing clones: moving a task must only affect its later clones.
         self.refresh();
         if self.profile.kernel < KernelVersion::TASK_LISTS {
-            // Those kernels read the number before they searched the group.
+            // These kernels parsed the number before looking up the group.
             let pid = int(strim(text)).ok().filter(|pid| *pid >= 0).ok_or(Errno::INVAL)?;
             self.status.clear();
             return self.move_task(id, pid.unsigned_abs(), writer);

@@ -1,4 +1,4 @@
-//! The file `mode`: whether a group shares its ways.
+//! The file `mode`: whether a group shares its ways with other groups.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use rustix::io::Errno;
 
 use super::{GroupId, Tree};
 
-/// Whether a group's ways may be another's, too. The modes of pseudo-locking are not emulated: this is a kernel built without it.
+/// Whether other groups may use a group's ways. The modes of pseudo-locking are not emulated, as in a kernel built without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Any overlap is fine.
+    /// The ways may overlap with those of other shareable groups.
     Shareable,
-    /// No other group, and no other hardware, may have any of its ways.
+    /// No other group, and no other hardware, may use its ways.
     Exclusive,
 }
 

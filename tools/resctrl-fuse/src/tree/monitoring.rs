@@ -1,4 +1,4 @@
-//! Counters: their content, faults set by tests, and what each counts.
+//! Counters: their content, and faults set by tests.
 
 use rustix::io::Errno;
 
@@ -10,7 +10,7 @@ use crate::rmid::Rmid;
 use crate::tasks::Tid;
 use crate::unit::Bytes;
 
-/// What is counted for one RMID in one L3 domain. Traffic is kept in billionths of a byte, so that short steps lose nothing.
+/// The counters of one RMID in one L3 domain. Traffic is stored in billionths of a byte, so that short steps lose nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counter {
     pub(crate) occupancy: u64,
@@ -18,14 +18,14 @@ pub(crate) struct Counter {
     pub(crate) local_nanobytes: u128,
 }
 
-/// What a counter shows instead of a number.
+/// The text that a counter shows instead of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterFault {
     /// `Unavailable`: not counted yet.
     Unavailable,
-    /// `Error`: the hardware refuses.
+    /// `Error`: the hardware reports an error.
     Error,
-    /// `Unassigned`: no hardware counter is assigned to it (newer kernels, AMD).
+    /// `Unassigned`: no hardware counter is assigned (newer kernels, AMD).
     Unassigned,
 }
 
@@ -39,7 +39,7 @@ impl CounterFault {
     }
 }
 
-/// The threshold at boot: as much of a cache as each RMID would have of it (`rdt_get_mon_l3_config`).
+/// The threshold at boot: the size of a cache divided by the number of RMIDs (`rdt_get_mon_l3_config`).
 pub(crate) fn default_threshold(profile: &Profile) -> Bytes {
     let Some(monitoring) = &profile.monitoring else { return Bytes::default() };
     let (each, unit) = (largest_cache(profile).0 / u64::from(monitoring.num_rmids.max(1)), monitoring.counter_unit.0);
@@ -47,28 +47,28 @@ pub(crate) fn default_threshold(profile: &Profile) -> Bytes {
 }
 
 impl Tree {
-    /// What a task would take of an L3 domain, wherever it is: it counts for the group in which the task is. Forgotten with the task.
+    /// Sets the demand of a task on an L3 domain. It counts for the group that contains the task, and is dropped with the task.
     pub fn set_task_demand(&mut self, tid: Tid, domain: u32, demand: Demand) {
         self.load.set(Source::Task(tid), domain, demand);
     }
 
-    /// What a group would take of an L3 domain beside what its tasks take. Forgotten with the group.
+    /// Sets the demand of a group on an L3 domain, in addition to its tasks' demands. It is dropped with the group.
     ///
     /// # Errors
     ///
-    /// `ENOENT`, `ENOTDIR` where the path is no group's.
+    /// `ENOENT`, `ENOTDIR` if the path is not a group's.
     pub fn set_group_demand(&mut self, group: &str, domain: u32, demand: Demand) -> Result<(), Errno> {
         let id = self.group_at(group)?;
         self.load.set(Source::Group(id), domain, demand);
         Ok(())
     }
 
-    /// Makes a group's own counter show a word instead of a number, or a number again. A control group still shows the sum of those of
-    /// its monitor groups that can be read (`mon_event_count`).
+    /// Makes a group's own counter show a fault, or with `None` a number again. A control group still shows the sum of
+    /// the readable counters of its monitor groups (`mon_event_count`).
     ///
     /// # Errors
     ///
-    /// `ENOENT`, `ENOTDIR` where the path is no group's.
+    /// `ENOENT`, `ENOTDIR` if the path is not a group's.
     pub fn set_counter_fault(
         &mut self,
         group: &str,
@@ -91,7 +91,7 @@ impl Tree {
         }
     }
 
-    /// The L3 domains that are monitored and have a CPU online.
+    /// The monitored L3 domains with an online CPU.
     pub(crate) fn monitored_domains(&self) -> impl Iterator<Item = &Domain> + '_ {
         let domains = self.profile.monitoring.iter().flat_map(|_| &self.profile.l3_domains);
         domains.filter(|domain| self.is_online(domain))
@@ -102,7 +102,7 @@ impl Tree {
         bytes / unit * unit
     }
 
-    /// Resets an RMID's byte counts; its lines in a cache stay.
+    /// Resets an RMID's byte counters; its occupancy stays.
     pub(crate) fn begin_counting(&mut self, rmid: Rmid) {
         for (_, counter) in self.counters.iter_mut().filter(|((of, _), _)| *of == rmid) {
             *counter = Counter { occupancy: counter.occupancy, ..Counter::default() };
@@ -111,7 +111,7 @@ impl Tree {
 
     /// `rdtgroup_mondata_show`
     pub(crate) fn read_counter(&self, id: GroupId, domain: u32, node: Option<u32>, event: Event) -> Vec<u8> {
-        // A control group's value is its own and its monitor groups'.
+        // A control group's value includes that of its monitor groups.
         let counted = self.groups.iter().filter(|(other, group)| **other == id || group.parent == Some(id));
         let mut sum = None;
         for (other, group) in counted {
@@ -134,7 +134,7 @@ impl Tree {
             Event::MbmLocalBytes => bytes(counter.local_nanobytes),
         };
         let Some(node) = node else { return self.in_counter_units(value) };
-        // The nodes of sub-NUMA clustering have equal parts; the first has what does not divide, so that they add up.
+        // The nodes of sub-NUMA clustering have equal parts; the first also has the remainder, so that the sum is exact.
         let nodes =
             self.profile.l3_domains.iter().find(|one| one.id == domain).map_or(&[][..], |one| &one.sub_numa_nodes);
         let count = u64::try_from(nodes.len().max(1)).unwrap_or(u64::MAX);

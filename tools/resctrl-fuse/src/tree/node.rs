@@ -1,11 +1,11 @@
-//! Directories and files: their names, where they are, and their inode numbers.
+//! Directories and files: names, paths and inode numbers.
 
 use rustix::io::Errno;
 
 use super::{GroupId, Tree};
 use crate::profile::{Event, KernelVersion};
 
-/// A directory or a file. It keeps its identity when its group is renamed, and is gone when its group is.
+/// A directory or file. It keeps its identity when its group is renamed, and ends with its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Node {
     Group(GroupId),
@@ -19,7 +19,7 @@ pub(crate) enum Node {
     Counter(GroupId, u32, Option<u32>, Event),
     Info,
     LastCmdStatus,
-    /// `info/L3` and its like, by their place among the schemas.
+    /// `info/L3` and similar directories, by index of their schema.
     Schema(usize),
     SchemaFile(usize, SchemaFile),
     Monitor,
@@ -39,7 +39,7 @@ pub(crate) enum GroupFile {
     MonHwId,
 }
 
-/// A file of `info/L3` and its like.
+/// A file of `info/L3` and similar directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SchemaFile {
     NumClosids,
@@ -143,7 +143,7 @@ impl Node {
         )
     }
 
-    /// Whether there is anything that a write could do.
+    /// Whether writes to the file can succeed.
     pub(crate) fn is_writable(self) -> bool {
         use GroupFile::{Cpus, CpusList, Mode, Schemata, Tasks};
         matches!(
@@ -153,7 +153,7 @@ impl Node {
         )
     }
 
-    /// The group whose directory it is below.
+    /// The group whose directory contains the node.
     pub(crate) fn group(self) -> Option<GroupId> {
         match self {
             Self::Group(id)
@@ -167,7 +167,7 @@ impl Node {
         }
     }
 
-    /// A unique number, 1 for the root: the group, then the kind, then the index within the kind.
+    /// A unique inode number, 1 for the root: composed of the group, the kind, and the indices within the kind.
     pub(crate) fn inode(self) -> u64 {
         let place = |position: Option<usize>| position.and_then(|index| u64::try_from(index).ok()).unwrap_or(0);
         let number = |index: usize| u64::try_from(index).unwrap_or(0);
@@ -195,7 +195,7 @@ impl Node {
         (group << 32 | kind << 28 | a << 16 | b << 4 | c) + 1
     }
 
-    /// What has this number; `None` where nothing can have it.
+    /// The node with this inode number; `None` if no node can have it.
     pub(crate) fn from_inode(inode: u64) -> Option<Self> {
         let number = inode.checked_sub(1)?;
         let group = GroupId(u32::try_from(number >> 32).ok()?);
@@ -222,14 +222,14 @@ impl Node {
 }
 
 impl Tree {
-    /// What a path names.
+    /// The node at a path.
     pub(crate) fn resolve(&self, path: &str) -> Result<Node, Errno> {
         path.split('/')
             .filter(|name| !matches!(*name, "" | "."))
             .try_fold(Node::ROOT, |node, name| self.lookup(node, name))
     }
 
-    /// The node of a name in a directory.
+    /// The node with a name in a directory.
     pub(crate) fn lookup(&self, directory: Node, name: &str) -> Result<Node, Errno> {
         if !directory.is_directory() {
             return Err(Errno::NOTDIR);
@@ -253,7 +253,7 @@ impl Tree {
         }
     }
 
-    /// The names in a directory; none for a file.
+    /// The entries of a directory; none for a file.
     pub(crate) fn children(&self, node: Node) -> Vec<(String, Node)> {
         match node {
             Node::Group(id) => self.group_children(id),
@@ -306,7 +306,7 @@ impl Tree {
             .iter()
             .filter(|file| match file {
                 GroupFile::Tasks | GroupFile::Cpus | GroupFile::CpusList => true,
-                // The root has these also where nothing can be allocated (`rdt_get_tree`).
+                // The root also has these files without allocation (`rdt_get_tree`).
                 GroupFile::Schemata | GroupFile::Mode | GroupFile::Size => is_control,
                 GroupFile::CtrlHwId => is_control && debug,
                 GroupFile::MonHwId => monitors && debug,
@@ -330,7 +330,7 @@ impl Tree {
     fn schema_files(&self, index: usize) -> Vec<(String, Node)> {
         let Some(schema) = self.schemas.get(index) else { return Vec::new() };
         let is_cache = schema.resource.is_cache();
-        // One kind of file for both bandwidth resources: the kernel shows it for both if either has it.
+        // Both bandwidth resources share one definition of the file: the kernel shows it for both if either has it.
         let throttles = [&self.profile.mb, &self.profile.smba];
         let throttles = throttles.into_iter().flatten().any(|bandwidth| bandwidth.thread_throttle_mode.is_some());
         SCHEMA_FILES

@@ -1,4 +1,4 @@
-//! The files `schemata` and `size`, and the values with which a new group begins.
+//! The files `schemata` and `size`, and the initial values of a new group.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::{Mode, Tree};
 use crate::kstrto::{Base, strim, strsep, unsigned};
 use crate::profile::{Bandwidth, Cache, KernelVersion};
 
-/// Why a value is refused; `last_cmd_status` has the text, and the errno is always `EINVAL`.
+/// Why a value is refused: the text for `last_cmd_status`. The errno is always `EINVAL`.
 enum Refusal {
     Line(String),
-    /// What was written, between two fixed parts.
+    /// The written text between two fixed parts.
     Quote(&'static str, Vec<u8>, &'static str),
     /// No text.
     Silent,
@@ -57,7 +57,7 @@ impl Tree {
         text.into_bytes()
     }
 
-    /// How wide values were made before 6.15: as the widest of all resources (`rdt_init_padding`).
+    /// Width of padded values before Linux 6.15: that of the widest value of all resources (`rdt_init_padding`).
     fn data_width(&self) -> usize {
         let resources = self.schemas.iter().map(|schema| schema.resource);
         let widths = resources.map(|resource| match self.cache(resource) {
@@ -67,7 +67,7 @@ impl Tree {
         widths.max().unwrap_or(0)
     }
 
-    /// `rdtgroup_schemata_write`: every line is parsed before any value counts.
+    /// `rdtgroup_schemata_write`: parses every line before applying any value.
     pub(crate) fn write_schemata(&mut self, id: GroupId, text: &[u8]) -> Result<(), Errno> {
         self.status.clear();
         let (closid, mode) = self.groups.get(&id).map(|group| (group.closid, group.mode)).ok_or(Errno::NOENT)?;
@@ -96,7 +96,7 @@ impl Tree {
             if items.is_empty() {
                 return Err(Refusal::Quote("Missing '", name.to_vec(), "' value"));
             }
-            // A group's CLOSID is below every resource's number of them, since there are no more than the smallest.
+            // No check of the CLOSID is needed: every resource has at least as many as there are groups.
             let schema = self.schemas.iter().find(|schema| schema.name.as_bytes() == name);
             let schema =
                 schema.ok_or_else(|| Refusal::Quote("Unknown or unsupported resource name '", name.to_vec(), "'"))?;
@@ -111,7 +111,7 @@ impl Tree {
         Ok(staged)
     }
 
-    /// `parse_line`, for one item of it
+    /// `parse_line`, for one item of the line
     fn parse_item(
         &self,
         schema: &Schema,
@@ -145,20 +145,20 @@ impl Tree {
         Ok((domain, bandwidth_value(bandwidth, self.profile.kernel, value)?))
     }
 
-    /// Whether a group in mode exclusive has one of these ways.
+    /// Whether a group in mode exclusive uses any of these ways.
     pub(crate) fn overlaps_exclusive(&self, schema: &Schema, domain: u32, mask: u32, closid: Closid) -> bool {
         let others = self.classes().filter(|&(other, mode)| other != closid && mode == Mode::Exclusive);
         others.fold(0, |ways, (other, _)| ways | self.ways_of(schema, domain, other)) & mask != 0
     }
 
-    /// Whether another group, or other hardware, has one of these ways.
+    /// Whether another group, or other hardware, uses any of these ways.
     pub(crate) fn overlaps_any(&self, schema: &Schema, domain: u32, mask: u32, closid: Closid) -> bool {
         let shareable = self.cache(schema.resource).map_or(0, |cache| cache.shareable_bits);
         let others = self.classes().filter(|&(other, _)| other != closid);
         others.fold(shareable, |ways, (other, _)| ways | self.ways_of(schema, domain, other)) & mask != 0
     }
 
-    /// The ways of a class, for code and data alike.
+    /// The ways of a class, for code and data together.
     fn ways_of(&self, schema: &Schema, domain: u32, closid: Closid) -> u32 {
         let own = self.control((schema.resource, schema.conf_type, domain, closid));
         if !self.has_cdp(schema.resource) {
@@ -167,8 +167,7 @@ impl Tree {
         own | self.control((schema.resource, schema.conf_type.peer(), domain, closid))
     }
 
-    /// `rdtgroup_init_alloc`: a new class has every way that is free or shareable, as far as they lie side by side from the lowest on,
-    /// and the whole bandwidth.
+    /// `rdtgroup_init_alloc`: a new class gets the lowest contiguous run of free or shareable ways, and the whole bandwidth.
     pub(crate) fn begin_allocation(&mut self, closid: Closid) -> Result<(), Errno> {
         let mut staged: Vec<(Place, u32)> = Vec::new();
         for schema in &self.schemas {
@@ -181,7 +180,7 @@ impl Tree {
                 let mask = first_run(self.usable_ways(schema, cache, domain.id, closid));
                 if mask.count_ones() < cache.min_cbm_bits {
                     self.status.line(&format!("No space on {}:{}", schema.name, domain.id));
-                    // The values before it are set already; they have no effect, since the class is reverted.
+                    // The kernel has already set the values before it; they have no effect, since the class is removed again.
                     return Err(Errno::NOSPC);
                 }
                 staged.push((place, mask));
@@ -204,7 +203,7 @@ impl Tree {
         usable | (cache.cbm_mask & !used)
     }
 
-    /// The ways that a class may fill in an L3 cache; all where they cannot be allocated.
+    /// The ways that a class may use in an L3 cache; all ways without L3 allocation.
     pub(crate) fn l3_ways(&self, domain: u32, closid: Closid) -> u32 {
         let Some(schema) = self.schemas.iter().find(|schema| schema.resource == Resource::L3) else { return u32::MAX };
         self.ways_of(schema, domain, closid)
@@ -240,7 +239,7 @@ fn bandwidth_value(bandwidth: &Bandwidth, kernel: KernelVersion, text: &[u8]) ->
     if bandwidth.needs_linear && !bandwidth.delay_linear {
         return Err(Refusal::Line("No support for non-linear MB domains".to_owned()));
     }
-    // Before 6.13 values were read as 64-bit numbers, and too large ones were out of range rather than no numbers.
+    // Before Linux 6.13, values were parsed as 64-bit numbers, so that large numbers were out of range instead of invalid.
     let (text_of_refusal, max) = if kernel < KernelVersion::MB_VALUES {
         ("Non-decimal digit in MB value ", u64::MAX)
     } else {
@@ -253,7 +252,7 @@ fn bandwidth_value(bandwidth: &Bandwidth, kernel: KernelVersion, text: &[u8]) ->
     Ok(value.div_ceil(bandwidth.gran) * bandwidth.gran)
 }
 
-/// The lowest ones that lie side by side.
+/// The lowest contiguous run of ones.
 fn first_run(mask: u32) -> u32 {
     let below = mask.trailing_zeros();
     let run = mask.checked_shr(below).unwrap_or(0).trailing_ones();

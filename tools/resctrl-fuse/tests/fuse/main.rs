@@ -1,4 +1,4 @@
-//! The tree as a file system of this machine. Needs root and /dev/fuse.
+//! The tree as a file system of this machine. Needs root and `/dev/fuse`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fs::{self, File, OpenOptions};
@@ -14,9 +14,9 @@ use qosm_resctrl_fuse::{
 };
 use tempfile::TempDir;
 
-/// A mount that goes away with the test.
+/// A mount that is removed at the end of the test.
 struct Mount {
-    // Before the directory, so that it is unmounted before that is removed.
+    // Before the directory, so that it is unmounted before the directory is removed.
     mounted: Mounted,
     directory: TempDir,
 }
@@ -37,7 +37,7 @@ impl Mount {
     }
 
     fn write(&self, path: &str, text: &str) -> Result<(), Errno> {
-        // One call of write, which is one command.
+        // One call of `write`, which is one command.
         let written =
             OpenOptions::new().write(true).open(self.path(path)).and_then(|mut file| file.write(text.as_bytes()));
         assert_eq!(written.as_ref().map_or(text.len(), |written| *written), text.len());
@@ -94,7 +94,7 @@ fn it_is_mounted_as_resctrl_and_unmounted_on_drop() {
     let tree = mount.mounted.tree().clone();
     drop(mount);
     assert!(!mounts().contains(&at));
-    // As after umount: everything is as at first.
+    // As after umount: everything is in its initial state.
     let mut tree = tree.lock().unwrap();
     assert_eq!(tree.read("schemata").unwrap(), b"    MB:0=100;1=100\n    L3:0=7ff;1=7ff\n");
     assert!(tree.list("g").is_err());
@@ -170,7 +170,7 @@ fn an_open_file_outlives_its_group_and_reports_its_end() {
         assert!(text.contains("L3:"));
         fs::remove_dir(mount.path("g")).unwrap();
         mount.mkdir("g").unwrap();
-        // The new group of that name is another.
+        // The new group with the same name is another group.
         file.rewind().unwrap();
         assert_eq!(errno(&file.read_to_string(&mut text).unwrap_err()), expected);
         assert_eq!(errno(&file.write(b"L3:0=1\n").unwrap_err()), expected);

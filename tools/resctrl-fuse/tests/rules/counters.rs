@@ -1,4 +1,4 @@
-//! `mon_data`: what moves the counters, what they show, and RMIDs in limbo.
+//! `mon_data`: the advance of counters, their content, and RMIDs in limbo.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 const UNIT: u64 = 65536;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// More than there is of everything, half of the traffic local.
+/// More than the machine has of everything, half of the traffic local.
 const GREEDY: Demand =
     Demand { occupancy: Bytes(1 << 30), bandwidth: BytesPerSecond(1_000_000_000_000), local_percent: 50 };
 
@@ -53,7 +53,7 @@ fn groups_that_overlap_share_what_they_share() {
         tree.set_group_demand(group, 0, GREEDY).unwrap();
     }
     tree.advance(5 * SECOND);
-    // Two ways alone, and half of two.
+    // Two ways of its own, and half of two shared ways.
     assert_eq!([occupancy(&mut tree, "g"), occupancy(&mut tree, "h")], [6 * MIB, 6 * MIB]);
     assert_eq!(total(&mut tree, "g"), total(&mut tree, "h"));
     tree.set_group_demand("h", 0, Demand::default()).unwrap();
@@ -166,7 +166,7 @@ fn an_rmid_is_in_limbo_until_the_caches_have_forgotten_it() {
     tree.advance(5 * SECOND);
     assert_eq!(number(&mut tree, "g/mon_data/mon_L3_01/llc_occupancy"), 4 * MIB);
     tree.rmdir("g").unwrap();
-    // 4 MiB at 2.2 MiB a second.
+    // 4 MiB at 2.2 MiB per second.
     for made in [Err(Errno::BUSY), Err(Errno::BUSY), Ok(())] {
         assert_eq!(tree.mkdir("g", Writer::ROOT), made, "after {:?}", tree.clock());
         tree.advance(SECOND);

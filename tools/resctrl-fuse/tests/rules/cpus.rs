@@ -20,9 +20,9 @@ fn a_cpu_is_in_one_control_group_and_in_one_of_its_monitor_groups() {
         ("g/mon_groups/m/cpus", "3c\n", ["0-1,6-15", "2-5", "", "2-5", ""]),
         ("g/mon_groups/n/cpus_list", "5\n", ["0-1,6-15", "2-5", "", "2-4", "5"]),
         ("h/cpus_list", "4,8\n", ["0-1,6-7,9-15", "2-3,5", "4,8", "2-3", "5"]),
-        // What a monitor group drops goes on being its control group's.
+        // CPUs that a monitor group drops stay with its control group.
         ("g/mon_groups/m/cpus_list", "\n", ["0-1,6-7,9-15", "2-3,5", "4,8", "", "5"]),
-        // A control group that is written takes all from its monitor groups; what it drops is the root's.
+        // Writing a control group removes all CPUs from its monitor groups; CPUs that it drops go to the root.
         ("g/cpus", "000c\n", ["0-1,5-7,9-15", "2-3", "4,8", "", ""]),
         ("cpus_list", "0-15\n", ["0-15", "", "", "", ""]),
     ] {

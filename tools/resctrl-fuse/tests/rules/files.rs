@@ -1,4 +1,4 @@
-//! Names, modes and owners; `size`; what becomes of freed RMIDs.
+//! Names, modes and owners; `size`; freed RMIDs.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn a_freed_rmid_is_in_limbo_until_the_cache_has_forgotten_it() {
     root.tree.set_group_demand("g", 1, demand).unwrap();
     root.tree.advance(Duration::from_secs(2));
     root.tree.rmdir("g").unwrap();
-    // 8 MiB leave at 22 MiB a second; the kernel checks once a second.
+    // 8 MiB leave the cache at 22 MiB per second; the kernel checks once a second.
     assert_eq!(root.mkdir("h"), Err(Errno::BUSY));
     assert_eq!(root.status(), "Out of RMIDs");
     root.tree.advance(Duration::from_millis(900));

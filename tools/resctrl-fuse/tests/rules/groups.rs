@@ -67,7 +67,7 @@ fn there_are_as_many_control_groups_as_the_resource_with_the_fewest_closids_has(
         (Profile::few_closids(), 3),
         (Profile::haswell(), 3),
         (Profile::amd(), 15),
-        // Code and data halve the 16 of L3, and memory bandwidth has no more.
+        // Code and data separate halve the 16 CLOSIDs of L3, and memory bandwidth has no more.
         (Profile::cdp(), 7),
         (Profile { mount: MountOptions { cdp: true, ..MountOptions::default() }, ..Profile::l3_only() }, 7),
     ] {
@@ -124,7 +124,7 @@ fn a_new_group_begins_with_the_first_run_of_shared_and_unused_ways_and_all_bandw
     write(&mut tree, "e/mode", "exclusive\n");
     tree.mkdir("g", Writer::ROOT).unwrap();
     assert_eq!(read(&mut tree, "g/schemata"), "    MB:0=100;1=100\n    L3:0=f;1=f\n");
-    // The CLOSID of a group that is gone has left nothing behind.
+    // The CLOSID of a removed group leaves no values behind.
     tree.rmdir("e").unwrap();
     tree.mkdir("e", Writer::ROOT).unwrap();
     assert_eq!(read(&mut tree, "e/schemata"), "    MB:0=100;1=100\n    L3:0=7ff;1=7ff\n");
@@ -237,7 +237,7 @@ fn only_monitor_groups_are_renamed_and_only_into_mon_groups() {
     assert_eq!(tree.rename("g/mon_groups/x", "g/mon_groups/y"), Err(Errno::NOENT));
     assert_eq!(tree.rename("g/mon_groups/n", "g/mon_groups/o"), Ok(()));
     assert_eq!(tree.rename("g/mon_groups/m", "h/mon_groups/m"), Ok(()));
-    // The tasks have come along, into the class of the new control group.
+    // The tasks have moved along, into the class of the new control group.
     assert_eq!(read(&mut tree, "h/tasks"), "10\n");
     assert_eq!(read(&mut tree, "h/mon_groups/m/tasks"), "10\n");
     assert_eq!(read(&mut tree, "g/tasks"), "");

@@ -1,4 +1,4 @@
-//! CPUs and caches that go and come back.
+//! CPUs and caches that go offline and come back.
 
 use qosm_resctrl_fuse::{CpuMask, Errno, Profile};
 
@@ -36,7 +36,7 @@ fn a_cache_stays_while_it_has_a_cpu() {
     write(&mut tree, "g/schemata", "L3:1=3\n");
     tree.offline(&"8-14".parse::<CpuMask>().unwrap());
     assert_eq!(read(&mut tree, "g/schemata"), "    MB:0=100;1=100\n    L3:0=7ff;1=3\n");
-    // CPUs that the machine does not have are not brought.
+    // CPUs that the machine does not have are ignored.
     tree.online(&"8-99".parse::<CpuMask>().unwrap());
     assert_eq!(read(&mut tree, "cpus_list"), "0-15\n");
 }

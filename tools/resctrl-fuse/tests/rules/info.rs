@@ -151,7 +151,7 @@ fn the_status_is_of_the_last_command() {
     }
     let mut tree = with_groups(Profile::intel());
     refused(&mut tree, "g/mode", "none\n", Errno::INVAL, "Unknown or unsupported mode");
-    // An error before the group is looked up changes nothing, nor does rmdir.
+    // An error before the lookup of the group does not change the status, nor does rmdir.
     assert_eq!(tree.mkdir("g", Writer::ROOT), Err(Errno::EXIST));
     assert_eq!(tree.rmdir("h"), Ok(()));
     assert_eq!(read(&mut tree, "info/last_cmd_status"), "Unknown or unsupported mode\n");

@@ -1,4 +1,4 @@
-//! The rules of resctrl, one table each. The crate's README says which test holds which rule.
+//! The rules of resctrl, one table for each. The crate's README lists the test for each rule.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod counters;
@@ -15,7 +15,7 @@ mod tasks;
 
 use qosm_resctrl_fuse::{Errno, Profile, Scripted, Tree, Writer};
 
-/// A tree that only root writes to.
+/// A tree to which only root writes.
 struct Root {
     tree: Tree,
 }
@@ -43,7 +43,7 @@ impl Root {
         Ok(())
     }
 
-    /// What `last_cmd_status` says, without its last newline.
+    /// The text of `last_cmd_status`, without its last newline.
     fn status(&mut self) -> String {
         let status = self.read("info/last_cmd_status");
         status.strip_suffix('\n').unwrap_or(&status).to_owned()
@@ -54,7 +54,7 @@ impl Root {
     }
 }
 
-/// A tree over tasks that do not matter.
+/// A tree with one arbitrary task.
 fn tree(profile: Profile) -> Tree {
     Tree::new(profile, Scripted::new([1])).unwrap()
 }
@@ -75,14 +75,14 @@ fn number(tree: &mut Tree, path: &str) -> u64 {
     read(tree, path).trim_end().parse().unwrap()
 }
 
-/// Writes what has to be taken, as a whole.
+/// Writes a text that the tree must accept as a whole.
 fn write(tree: &mut Tree, path: &str, text: &str) {
     let taken = tree.write(path, text.as_bytes(), Writer::ROOT);
     let status = read(tree, "info/last_cmd_status");
     assert_eq!((taken, status.as_str()), (Ok(text.len()), "ok\n"), "{text:?} into {path}");
 }
 
-/// Writes what has to be refused, with this errno and this text without its last newline.
+/// Writes a text that the tree must refuse, with this errno and this status without its last newline.
 fn refused(tree: &mut Tree, path: &str, text: &str, errno: Errno, status: &str) {
     let answer = tree.write(path, text.as_bytes(), Writer::ROOT);
     assert_eq!(

@@ -3,7 +3,7 @@ use qosm_resctrl_fuse::{Cache, Profile};
 
 use crate::{Root, names};
 
-/// A cache of any size, and a mask that need not fit it.
+/// A cache of any size, and any mask, which may not fit.
 fn cache() -> impl Strategy<Value = (Cache, u64)> {
     (1..=32u32, any::<bool>(), any::<u32>(), prop_oneof![any::<u64>(), 0..1u64 << 33, 0..64u64]).prop_flat_map(
         |(ways, sparse, shareable, mask)| {
@@ -73,7 +73,7 @@ proptest! {
         let mut root = Root::with_groups(Profile::intel(), &groups[1..]);
         for (group, domain, first, ways, what) in steps {
             let group = groups[group];
-            // Whether it is taken is not the question here.
+            // The write may fail; this test does not check that.
             let _ = match what {
                 0 => root.write(&format!("{group}/mode"), "exclusive\n"),
                 1 => root.write(&format!("{group}/mode"), "shareable\n"),

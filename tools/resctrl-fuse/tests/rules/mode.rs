@@ -12,7 +12,7 @@ fn a_group_is_exclusive_only_while_no_other_has_its_ways() {
     write(&mut tree, "schemata", "L3:0=7f0;1=7f0\n");
     write(&mut tree, "h/schemata", "L3:0=700;1=700\n");
     write(&mut tree, "g/schemata", "L3:0=f\n");
-    // There is the other cache, too.
+    // The ways of the other cache still overlap.
     refused(&mut tree, "g/mode", "exclusive\n", Errno::INVAL, "Schemata overlaps");
     assert_eq!(read(&mut tree, "g/mode"), "shareable\n");
     write(&mut tree, "g/schemata", "L3:1=f\n");

@@ -1,4 +1,4 @@
-//! What a mount answers, and what is there after one.
+//! Mounting: errors, and the state after a mount.
 
 use qosm_resctrl_fuse::{Errno, KernelVersion, MountOptions, Profile, Scripted, Tree, Writer};
 
@@ -47,7 +47,7 @@ fn after_a_mount_there_is_the_root_alone_with_everything() {
     assert_eq!(tree.mkdir("g", Writer::ROOT), Err(Errno::EXIST));
     tree.remount(MountOptions::default()).unwrap();
     fresh(&mut tree);
-    // And all CLOSIDs are free.
+    // All CLOSIDs are free.
     for group in 0..7 {
         assert_eq!(tree.mkdir(&format!("g{group}"), Writer::ROOT), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! `schemata`: its form, cache masks, memory bandwidth.
+//! `schemata`: its format, cache masks, memory bandwidth.
 
 use proptest::prelude::*;
 use qosm_resctrl_fuse::{Errno, KernelVersion, MountOptions, Profile, Writer};
@@ -82,7 +82,7 @@ fn a_bad_line_is_refused_and_changes_nothing() {
         ("L3:=1\n", "Missing '=' or non-numeric domain"),
         ("L3: 0=1\n", "Missing '=' or non-numeric domain"),
         ("L3:0=1; 1=1\n", "Missing '=' or non-numeric domain"),
-        // Ids that do not exist have no value.
+        // An id that does not exist fails without a text.
         ("L3:7=1\n", "ok"),
         ("L3:0=1;0=3\n", "Duplicate domain 0"),
         ("L3:0=1\nL3:0=3\n", "Duplicate domain 0"),
@@ -232,7 +232,7 @@ fn a_line_of_l2_is_like_one_of_l3() {
     assert!(code.ends_with(";6=ff;7=3"), "{text}");
 }
 
-/// The lowest ones of a number that lie side by side, by its digits.
+/// Length of the lowest contiguous run of ones, computed from the binary digits.
 fn lowest_run(mask: u64) -> usize {
     let digits = format!("{mask:b}");
     digits.trim_end_matches('0').chars().rev().take_while(|&digit| digit == '1').count()
@@ -257,7 +257,7 @@ proptest! {
             && (mask != 0 || min == 0)
             && (sparse || lowest_run(mask) == ones)
             && lowest_run(mask) >= usize::try_from(min).unwrap();
-        // The second value is fine, and counts only if the first is.
+        // The second value is valid, but only applies if the first is valid, too.
         let text = format!("L3:1={full:x};0={mask:x}\nMB:0=50\n");
         let taken = tree.write("g/schemata", text.as_bytes(), Writer::ROOT);
         prop_assert_eq!(taken.is_ok(), obeys, "{:x} of {:x}", mask, full);

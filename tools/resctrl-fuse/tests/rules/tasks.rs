@@ -1,4 +1,4 @@
-//! `tasks`: who is moved, who is refused, and where clones are.
+//! `tasks`: moves, refusals, and the groups of clones.
 
 use qosm_resctrl_fuse::tasks::{Credentials, Scripted, Step, Tid};
 use qosm_resctrl_fuse::{Errno, KernelVersion, Profile, Tree, Writer};
@@ -22,7 +22,7 @@ fn a_task_is_in_one_group_and_a_control_group_lists_those_of_its_monitor_groups(
     assert_eq!(read(&mut tree, "tasks"), "10\n11\n12\n20\n");
     for (path, text, [root, g, h, m]) in [
         ("g/tasks", "10\n", ["11\n12\n20\n", "10\n", "", ""]),
-        // Neither a newline nor a new place is needed.
+        // Neither a newline nor a change of group is required.
         ("g/tasks", "10", ["11\n12\n20\n", "10\n", "", ""]),
         ("g/tasks", " 11 ,12,\n", ["20\n", "10\n11\n12\n", "", ""]),
         ("g/mon_groups/m/tasks", "11,12\n", ["20\n", "10\n11\n12\n", "", "11\n12\n"]),
@@ -72,7 +72,7 @@ fn other_users_move_only_their_own() {
         read(&mut tree, "info/last_cmd_status"),
         "No permission to move task 10\nError while processing task 10\n"
     );
-    // 0 is the writer; the saved user counts as well.
+    // 0 is the writer; the saved user id counts, too.
     assert_eq!(tree.write("g/tasks", b"0\n", user), Ok(2));
     assert_eq!(tree.write("g/tasks", b"21\n", user), Ok(3));
     assert_eq!(read(&mut tree, "g/tasks"), "20\n21\n");
@@ -82,7 +82,7 @@ fn other_users_move_only_their_own() {
 fn before_6_8_a_write_had_one_id() {
     let (mut tree, _) = scripted(Profile::intel().with_kernel(KernelVersion(6, 7)));
     refused(&mut tree, "g/tasks", "99\n", Errno::SRCH, "No task 99");
-    // What is no number never got as far as the status.
+    // For an invalid number, the status is not changed.
     for text in ["10,11\n", "x\n", "-1\n", "\n"] {
         refused(&mut tree, "g/tasks", text, Errno::INVAL, "No task 99");
     }
@@ -99,13 +99,13 @@ fn a_clone_is_where_its_creator_was_when_it_was_made() {
     script.step(clone(10, 100));
     script.step(clone(100, 101));
     assert_eq!(read(&mut tree, "g/mon_groups/m/tasks"), "10\n100\n101\n");
-    // The creator is moved: its clones stay, whether seen before or made just now, and new ones go with it.
+    // Moving the creator does not move its existing clones, whether seen before or created just now; later clones start in its new group.
     script.before_write("h", [clone(10, 102)]);
     write(&mut tree, "h/tasks", "10\n");
     script.step(clone(10, 103));
     assert_eq!(read(&mut tree, "h/tasks"), "10\n103\n");
     assert_eq!(read(&mut tree, "g/tasks"), "100\n101\n102\n");
-    // A creator that ends right after making one.
+    // A creator that ends right after cloning.
     script.step(clone(100, 104));
     script.step(Step::Exit(Tid(100)));
     assert_eq!(read(&mut tree, "g/tasks"), "101\n102\n104\n");
