@@ -1,4 +1,4 @@
-//! The CPUs of each container: the first rule that fits.
+//! Assigns CPUs to each pod: the first rule that matches decides.
 //!
 //! Source: koordinator `pkg/koordlet/runtimehooks/hooks/cpuset/rule.go`.
 
@@ -11,59 +11,59 @@ use qosm_sdk::{CpuManager, KubeQos, PodId, QosClass};
 use crate::placement::Pin;
 use crate::pools::{Pools, of_nodes};
 
-/// A pod, as far as its CPUs are concerned.
+/// The facts about a pod that decide its CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// The class that it declares.
+    /// The QoS class that the pod declares.
     pub class: Option<QosClass>,
-    /// Whether it has no requests and no limits.
+    /// Whether the pod is BestEffort (no requests and no limits).
     pub is_best_effort: bool,
-    /// NUMA nodes that the scheduler chose for it.
+    /// NUMA nodes that the scheduler chose for the pod; empty if it chose none.
     pub nodes: Vec<u32>,
-    /// Whether the kubelet gave CPUs to one of its containers alone.
+    /// Whether the kubelet gave exclusive CPUs to one of the pod's containers.
     pub is_the_kubelets: bool,
 }
 
 impl Pod {
-    /// Of that class and Kubernetes QoS.
+    /// A pod of this class and Kubernetes QoS, without NUMA nodes or CPUs of the kubelet.
     pub fn new(class: Option<QosClass>, kube_qos: KubeQos) -> Self {
         Self { class, is_best_effort: kube_qos == KubeQos::BestEffort, ..Self::default() }
     }
 
-    /// Whether it runs on CPUs that batch pods may have.
+    /// Whether the pod's class is BE.
     pub fn is_batch(&self) -> bool {
         self.class == Some(QosClass::Be)
     }
 }
 
-/// The node, as far as all pods are concerned.
+/// The facts about the node that apply to all pods.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// The CPUs that are online.
+    /// CPUs that are online.
     pub online: CpuSet,
-    /// What pods share.
+    /// CPUs that pods share.
     pub pools: Pools,
-    /// CPUs of the class SYSTEM; empty = none.
+    /// CPUs of the class SYSTEM; empty if there are none.
     pub system: CpuSet,
-    /// What the kubelet does; `None` = not known.
+    /// Policy of the kubelet's CPU manager; `None` if unknown.
     pub manager: Option<Manager>,
-    /// Whether batch pods run on the CPUs of the NUMA nodes that were chosen for them.
+    /// Whether this policy places batch pods on the CPUs of the NUMA nodes that the scheduler chose for them.
     pub be_cpu_manager: bool,
-    /// Whether pods that are not pinned are held to the shared CPUs.
+    /// Whether pods that are not pinned are restricted to the shared CPUs.
     pub holds_pools: bool,
 }
 
-/// The kubelet's CPU manager.
+/// Policy of the kubelet's CPU manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manager {
-    /// It leaves CPUs alone.
+    /// The kubelet does not assign CPUs.
     None,
-    /// It gives CPUs away.
+    /// The kubelet assigns exclusive CPUs to containers.
     Static,
 }
 
 impl Manager {
-    /// As the host tells it.
+    /// Converts the host's value; `None` if the host does not know the policy.
     pub fn of(manager: CpuManager) -> Option<Self> {
         match manager {
             CpuManager::None => Some(Self::None),
@@ -73,29 +73,29 @@ impl Manager {
     }
 }
 
-/// What a pod's containers are to run on.
+/// The CPUs that a pod's containers run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Assigned {
-    /// CPUs of its own.
+    /// CPUs that the pod is pinned to.
     Pinned(CpuSet),
-    /// A part of the node's CPUs.
+    /// A share of the node's CPUs.
     Shared(CpuSet, Share),
-    /// A part of which nothing is left: it keeps what it has.
+    /// A share without any CPU left: the pod keeps the CPUs that it has.
     Nothing(Share),
-    /// Whatever others say.
+    /// This policy sets no CPUs for the pod.
     Left,
 }
 
-/// Which part of the node's CPUs.
+/// A share of the node's CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Those of the class SYSTEM.
+    /// CPUs of the class SYSTEM.
     System,
-    /// Those that latency-sensitive pods share, on some NUMA nodes or all.
+    /// Shared CPUs of latency-sensitive pods, on these NUMA nodes; empty means on all.
     LatencySensitive(Vec<u32>),
-    /// Those that batch pods share on these NUMA nodes.
+    /// Shared CPUs of batch pods, on these NUMA nodes.
     Batch(Vec<u32>),
-    /// Those of the scheduler's choice that are online.
+    /// Online CPUs among those that the scheduler chose.
     Given,
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// What a pod's containers are to run on.
+/// Decides which CPUs a pod's containers run on.
 pub fn assign(pod: &Pod, pin: Option<&Pin>, node: &Node) -> Assigned {
     match pin {
         Some(Pin::Given(cpus)) => {
@@ -141,7 +141,7 @@ pub fn assign(pod: &Pod, pin: Option<&Pin>, node: &Node) -> Assigned {
         Some(QosClass::System) if !node.system.is_empty() => Share::System,
         Some(QosClass::Ls) => Share::LatencySensitive(Vec::new()),
         _ if pod.is_best_effort || pod.is_batch() => return Assigned::Left,
-        // Under the static manager the kubelet writes their sets; what it does is not known where its state cannot be read.
+        // Under the static policy, the kubelet writes the cpusets of these pods; if its state file cannot be read, the policy is unknown.
         _ if node.manager != Some(Manager::None) => return Assigned::Left,
         _ => Share::LatencySensitive(Vec::new()),
     };
@@ -154,7 +154,7 @@ pub fn assign(pod: &Pod, pin: Option<&Pin>, node: &Node) -> Assigned {
     if cpus.is_empty() {
         return Assigned::Nothing(share);
     }
-    // All there is: nothing to hold.
+    // The share is the whole node, so there is nothing to hold.
     if cpus == node.online { Assigned::Left } else { Assigned::Shared(cpus, share) }
 }
 
@@ -162,7 +162,7 @@ fn some(nodes: &[u32]) -> Option<&[u32]> {
     Some(nodes).filter(|nodes| !nodes.is_empty())
 }
 
-/// CPUs that pinned pods have, by whether they share them with batch pods (LSR) or with nobody (LSE).
+/// CPUs of pinned pods: first those that batch pods may use as well (LSR), then those that no other pod may use (LSE).
 pub fn pinned(pods: &BTreeMap<PodId, Pod>, pins: &BTreeMap<PodId, Pin>) -> (CpuSet, CpuSet) {
     let (mut shared, mut exclusive) = (CpuSet::default(), CpuSet::default());
     for (id, pin) in pins {
@@ -184,7 +184,7 @@ mod tests {
         CpuSet::parse(text).unwrap()
     }
 
-    /// Pools 0-7 on node 0 and 8-15 on node 1, without these.
+    /// Pools of CPUs 0-7 on node 0 and 8-15 on node 1, less the `reserved` ones.
     fn node(manager: Manager, reserved: &str) -> Node {
         let cpus = machine(2, 4, 2);
         Node {
@@ -223,7 +223,7 @@ mod tests {
             (Pod::new(None, KubeQos::BestEffort), None, &none, "left"),
             (burstable(None), None, &fixed, "left"),
             (burstable(None), None, &none, "1-15: shared CPUs of latency-sensitive pods"),
-            // Without CPUs of its own the class is as any other.
+            // If no CPUs are configured for the class SYSTEM, its pods share CPUs as others do.
             (burstable(Some(QosClass::System)), None, &none, "1-15: shared CPUs of latency-sensitive pods"),
             (Pod { is_the_kubelets: true, ..burstable(Some(QosClass::Ls)) }, None, &fixed, "left"),
         ] {

@@ -1,8 +1,8 @@
-//! Which CPUs a pod gets where no scheduler has chosen any: near each other, whole cores or one thread of each, by the rules of
+//! Chooses CPUs for a pod that no scheduler has placed: close together, as whole cores or one thread of each core, by the rules of
 //! Koordinator's allocator.
 //!
 //! Source: koordinator `pkg/scheduler/plugins/nodenumaresource/cpu_accumulator.go`. The order of attempts is the same; the choice within a
-//! place is written anew.
+//! NUMA node or socket is a new implementation.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,35 +11,35 @@ use cpu_sets::{Cpu, CpuSet};
 
 use crate::request::{BindPolicy, Exclusive, NumaPolicy, NumaStrategy, Spec};
 
-/// What is to be had, and who has what already.
+/// The CPUs to choose from.
 #[derive(Clone, Debug, Default)]
 pub struct Ground<'a> {
-    /// All CPUs of the machine that are online.
+    /// All online CPUs of the machine.
     pub machine: &'a [Cpu],
-    /// Those that nobody has alone.
+    /// CPUs that are neither taken nor kept from pods.
     pub free: CpuSet,
-    /// CPUs of pods with the exclusive policy that the pod has, too.
+    /// CPUs of other pods with the same exclusive policy, which are avoided where possible.
     pub avoided: CpuSet,
-    /// Which NUMA node comes first.
+    /// Which NUMA node is tried first.
     pub strategy: NumaStrategy,
 }
 
-/// Why there are no CPUs for a pod.
+/// Why no CPUs can be chosen for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Fewer are free than it asks for.
+    /// Fewer CPUs are free than the pod asks for.
     TooFew {
-        /// So many are free.
+        /// Number of free CPUs.
         free: usize,
     },
-    /// It must have whole cores, and asks for a part of one.
+    /// The pod requires whole cores, but its count is not a multiple of a core's threads.
     PartOfACore {
-        /// Threads of a core.
+        /// Threads per core.
         threads: usize,
     },
-    /// It must have whole cores, and too few are free as a whole.
+    /// The pod requires whole cores, and too few cores are entirely free.
     TooFewCores,
-    /// It must have them of one NUMA node, or of as few as can be, and these have too few.
+    /// The pod's NUMA policy allows one NUMA node only (or as few as possible), and none of them has enough free CPUs.
     NumaNodes,
 }
 
@@ -56,18 +56,18 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Where CPUs lie together.
+/// A group of CPUs that lie close together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Node(u32),
     Socket(u32),
 }
 
-/// Chooses so many CPUs.
+/// Chooses `wanted` CPUs.
 ///
 /// # Errors
 ///
-/// Why there are none that the pod may have.
+/// Returns the reason if there are not enough CPUs that the pod may have.
 pub fn choose(ground: &Ground<'_>, spec: Spec, wanted: usize) -> Result<CpuSet, Refusal> {
     let threads = threads(ground.machine);
     let is_whole = spec.bind != BindPolicy::SpreadByPCpus;
@@ -89,7 +89,7 @@ pub fn choose(ground: &Ground<'_>, spec: Spec, wanted: usize) -> Result<CpuSet, 
             }
         }
     }
-    // Whole cores of one place first, then what is left of them.
+    // Try whole cores of one place first, then any CPUs of one place.
     let attempts: &[bool] = if is_whole { &[true, false] } else { &[false] };
     for &whole in attempts.iter().filter(|whole| **whole || !(is_whole && spec.is_required)) {
         for pool in pools {
@@ -112,7 +112,7 @@ pub fn choose(ground: &Ground<'_>, spec: Spec, wanted: usize) -> Result<CpuSet, 
     Err(Refusal::TooFewCores)
 }
 
-/// The most threads that a core of the machine has.
+/// The largest number of threads that a core of the machine has; at least 1.
 pub fn threads(machine: &[Cpu]) -> usize {
     cores(machine).values().map(Vec::len).max().unwrap_or(1).max(1)
 }
@@ -125,7 +125,7 @@ fn cores(cpus: &[Cpu]) -> BTreeMap<(u32, u32, u32), Vec<Cpu>> {
     cores
 }
 
-/// Those of cores all of whose threads are among them.
+/// The CPUs whose core is complete, that is, all of its threads are in `cpus`.
 fn in_whole_cores(cpus: &[Cpu], machine: &[Cpu]) -> Vec<Cpu> {
     let all = cores(machine);
     let whole =
@@ -133,7 +133,7 @@ fn in_whole_cores(cpus: &[Cpu], machine: &[Cpu]) -> Vec<Cpu> {
     whole.flat_map(|(_, threads)| threads).collect()
 }
 
-/// Those that lie apart from whom the pod avoids.
+/// The free CPUs that share no core (or NUMA node, depending on `exclusive`) with an avoided CPU.
 fn apart(free: &[Cpu], ground: &Ground<'_>, exclusive: Exclusive) -> Vec<Cpu> {
     let place = |cpu: &Cpu| match exclusive {
         Exclusive::None => None,
@@ -145,7 +145,7 @@ fn apart(free: &[Cpu], ground: &Ground<'_>, exclusive: Exclusive) -> Vec<Cpu> {
     free.iter().filter(|cpu| place(cpu).is_none_or(|place| !avoided.contains(&place))).copied().collect()
 }
 
-/// The free CPUs of the NUMA node, else the socket, that has enough of them and comes first.
+/// The free CPUs of the first NUMA node that has enough of them, or else of the first socket.
 fn best(pool: &[Cpu], ground: &Ground<'_>, numa: NumaPolicy, enough: &dyn Fn(&[Cpu]) -> bool) -> Option<Vec<Cpu>> {
     let node = |cpu: &Cpu| Place::Node(cpu.node);
     let socket = |cpu: &Cpu| Place::Socket(cpu.socket);
@@ -180,8 +180,9 @@ fn fits_one_node(machine: &[Cpu], wanted: usize) -> bool {
     nodes.values().any(|cpus| *cpus >= wanted)
 }
 
-/// So many CPUs of a place that has as many: cores with the most free threads first; all threads of a core, or one of each core before the
-/// second of any. What is left over is taken of the core with the fewest free threads that has enough, so that whole ones stay whole.
+/// Takes `wanted` CPUs of one place, which has at least as many. Cores with the most free threads come first: all threads of a core, or one
+/// thread of each core before the second of any. The remainder comes from the core with the fewest free threads that has enough, so that
+/// other cores stay whole.
 fn take(from: &[Cpu], wanted: usize, is_whole: bool) -> CpuSet {
     let mut cores: Vec<Vec<Cpu>> = cores(from).into_values().collect();
     for core in &mut cores {
@@ -209,7 +210,7 @@ fn take(from: &[Cpu], wanted: usize, is_whole: bool) -> CpuSet {
     taken.into_iter().collect()
 }
 
-/// From the largest sockets first; the remainder from the smallest one that has enough.
+/// Takes CPUs of several sockets, the largest first; the remainder comes from the smallest socket that has enough.
 fn over_places(from: &[Cpu], wanted: usize, is_whole: bool) -> CpuSet {
     let mut sockets: BTreeMap<u32, Vec<Cpu>> = BTreeMap::new();
     for cpu in from {
@@ -220,7 +221,7 @@ fn over_places(from: &[Cpu], wanted: usize, is_whole: bool) -> CpuSet {
     let mut chosen = CpuSet::default();
     while chosen.len() < wanted && !sockets.is_empty() {
         let left = wanted - chosen.len();
-        // The smallest that has enough is the last one in this order.
+        // Sockets are sorted by size, so the last one that has enough is the smallest.
         let place = sockets.iter().rposition(|cpus| cpus.len() >= left).unwrap_or(0);
         let cpus = sockets.remove(place);
         chosen.extend(take(&cpus, left.min(cpus.len()), is_whole).iter());
@@ -228,7 +229,7 @@ fn over_places(from: &[Cpu], wanted: usize, is_whole: bool) -> CpuSet {
     chosen
 }
 
-/// The same number from each NUMA node; `None` where that cannot be.
+/// The same number of CPUs from each NUMA node; `None` if that is not possible.
 fn evenly(pool: &[Cpu], wanted: usize, is_whole: bool, threads: usize) -> Option<CpuSet> {
     let mut nodes: BTreeMap<u32, Vec<Cpu>> = BTreeMap::new();
     for cpu in pool {
@@ -253,7 +254,7 @@ mod tests {
         CpuSet::parse(text).unwrap()
     }
 
-    /// Two NUMA nodes of four cores with two threads: 0-7 and 8-15.
+    /// The machine has two NUMA nodes with four cores of two threads: CPUs 0-7 and 8-15.
     fn chosen(taken: &str, spec: Spec, wanted: usize) -> Result<String, Refusal> {
         let machine = machine(2, 4, 2);
         let all: CpuSet = machine.iter().map(|cpu| cpu.id).collect();
@@ -270,14 +271,14 @@ mod tests {
             ("", 4, "0-3"),
             ("0-3", 4, "4-7"),
             ("0-1", 4, "2-5"),
-            // The other node, since this one has two cores left and needs three.
+            // Node 0 has only two whole cores left and the pod needs three, so node 1 is chosen.
             ("0-3", 6, "8-13"),
-            // A node before two, even where it has no whole cores.
+            // One node is preferred to two, even if it has no whole cores.
             ("0,2,4,6,8-15", 2, "1,3"),
-            // A part of a core leaves the others whole.
+            // An odd count takes a thread of a core that is already split, so that other cores stay whole.
             ("0", 3, "2-3,1"),
             ("", 16, "0-15"),
-            // More than a node: whole sockets, then the rest.
+            // More CPUs than a node has: whole sockets first, then the rest.
             ("", 10, "0-9"),
         ] {
             let cpus = set(cpus).to_string();
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(chosen("0-3,8-11", single, 6), Err(Refusal::NumaNodes));
         let restricted = Spec { numa: Some(NumaPolicy::Restricted), ..FULL };
         assert_eq!(chosen("0-3,8-11", restricted, 6), Err(Refusal::NumaNodes));
-        // No single node could ever have as many.
+        // No single node of this machine has 12 CPUs, so the pod may use two.
         assert_eq!(chosen("", restricted, 12), Ok("0-11".to_owned()));
     }
 

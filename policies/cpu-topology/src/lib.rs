@@ -1,8 +1,8 @@
-//! Which CPUs a pod runs on: those that a scheduler chose for it, or this node where no scheduler does; all other pods share the rest.
+//! Places pods on CPUs: pinned pods on those that a scheduler (or, without one, this node) chose for them; all other pods share the rest.
 //!
-//! The core is pure. Reading order: [`request`] (what pods and nodes say), [`placement`] (who is pinned, and that a choice stays),
-//! [`mod@choose`] (which CPUs lie well together), [`pools`] (what is left to share), [`mod@assign`] (the CPUs of each pod). How a set gets
-//! into the kernel, in which order and on which version of cgroups, is the host's work.
+//! The core is pure. Reading order: [`request`] (annotations of pods, labels of the node), [`placement`] (which pods are pinned; a choice
+//! lasts as long as its pod), [`mod@choose`] (which CPUs lie close together), [`pools`] (the CPUs that remain to be shared), [`mod@assign`]
+//! (the CPUs of each pod). The host writes the sets to the kernel in the right order, for either version of cgroups.
 //!
 //! ```
 //! use cpu_sets::pick::machine;
@@ -48,11 +48,11 @@ pub struct CpuTopology {
     placements: Placements,
     is_restored: bool,
     saved: Vec<u8>,
-    /// Whether all pods have been seen: not before the second evaluation.
+    /// Whether all pods have been seen; `false` until the first evaluation has placed pods.
     has_looked: bool,
-    /// What was logged, and still is so.
+    /// Findings that were logged and still apply.
     told: BTreeSet<String>,
-    /// What pods were told, and still is so.
+    /// Events that were emitted for pods and still apply.
     events: BTreeMap<PodId, String>,
 }
 
@@ -140,7 +140,7 @@ fn event(why: Why) -> String {
 }
 
 impl CpuTopology {
-    /// CPUs that are kept from pods: those that the node names, or as many as it says, chosen near each other.
+    /// CPUs kept from pods: those that the node's annotation names, or as many as it reserves, chosen close together.
     fn reserved(&self, kubelets: &CpuSet, findings: &mut BTreeSet<String>) -> CpuSet {
         let reservation = &self.sources.reservation;
         let count = usize::try_from(reservation.cpu_milli.div_ceil(1000)).unwrap_or(usize::MAX);
@@ -190,7 +190,7 @@ impl CpuTopology {
         self.sources.running(pod).into_iter().map(Target::Container).collect()
     }
 
-    /// Says what is new.
+    /// Logs new findings and emits new events.
     fn tell<H: Host>(&mut self, host: &mut H, findings: BTreeSet<String>, events: BTreeMap<PodId, String>) {
         for news in findings.difference(&self.told) {
             host.log(Level::Warn, news);

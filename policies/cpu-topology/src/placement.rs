@@ -1,4 +1,4 @@
-//! Which pods are pinned to which CPUs: by the scheduler's word, else by a choice of this node that stays while the pod lives.
+//! Which pods are pinned to which CPUs: by the scheduler's annotation, or by a choice of this node that lasts as long as the pod.
 
 use std::collections::BTreeMap;
 
@@ -9,52 +9,52 @@ use serde::{Deserialize, Serialize};
 use crate::choose::{Ground, Refusal, choose};
 use crate::request::{Exclusive, NodeRules, Spec};
 
-/// What a pod asks of CPUs.
+/// What a pod asks for in terms of CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// The pod.
     pub id: PodId,
-    /// Its UID, by which a choice is remembered.
+    /// UID of the pod; choices are remembered by it.
     pub uid: String,
-    /// The CPUs that the scheduler chose for it; empty where it chose none.
+    /// CPUs that the scheduler chose for the pod; empty if it chose none.
     pub given: CpuSet,
-    /// What its containers request together, in thousandths of a CPU: the scheduler gives no more.
+    /// Sum of the CPU requests of its containers, in thousandths of a CPU. The scheduler never assigns more.
     pub request_milli: u64,
-    /// How many CPUs it asks for as its own, in thousandths; 0 = none.
+    /// CPUs that the pod asks to be pinned to, in thousandths of a CPU; 0 if it asks for none.
     pub cpu_milli: u64,
-    /// How.
+    /// How the CPUs are chosen.
     pub spec: Spec,
 }
 
-/// What became of it.
+/// The CPUs that a pod is pinned to, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// By the scheduler's word.
+    /// CPUs from the scheduler's annotation.
     Given(CpuSet),
-    /// By this node's choice.
+    /// CPUs that this node chose.
     Chosen(CpuSet),
-    /// Not at all.
+    /// The pod is not pinned.
     None(Why),
 }
 
-/// Why a pod that asks for CPUs of its own has none.
+/// Why a pod that asks for CPUs of its own is not pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Its requests are no whole CPUs.
+    /// The pod does not request a whole number of CPUs.
     NotWhole {
-        /// In thousandths.
+        /// The request, in thousandths of a CPU.
         milli: u64,
     },
-    /// Its annotation has more CPUs than it requests. Whoever makes a pod may write its annotations.
+    /// The annotation names more CPUs than the pod requests. It is not trusted then, since anyone who can create a pod can write it.
     MoreThanRequested {
-        /// How many the annotation has.
+        /// Number of CPUs in the annotation.
         given: usize,
-        /// The request, in thousandths.
+        /// The request, in thousandths of a CPU.
         milli: u64,
     },
-    /// Its annotation has CPUs that are kept from pods, or that the kubelet gave to another.
+    /// The annotation names CPUs that are kept from pods, or that the kubelet gave to other containers.
     Kept,
-    /// There are none that it may have.
+    /// No CPUs can be chosen.
     Refused(Refusal),
 }
 
@@ -82,7 +82,7 @@ impl std::fmt::Display for Why {
 }
 
 impl Pin {
-    /// The CPUs that the pod has.
+    /// The CPUs that the pod is pinned to; `None` if it is not pinned.
     pub fn cpus(&self) -> Option<&CpuSet> {
         match self {
             Self::Given(cpus) | Self::Chosen(cpus) => Some(cpus),
@@ -91,25 +91,25 @@ impl Pin {
     }
 }
 
-/// The choices of this node, by the pods' UIDs.
+/// The choices of this node, by pod UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placements {
     chosen: BTreeMap<String, CpuSet>,
 }
 
-/// The machine and the CPUs on it that nobody may be pinned to.
+/// The machine, and the CPUs that no pod may be pinned to.
 #[derive(Clone, Debug, Default)]
 pub struct Machine<'a> {
-    /// All that are online.
+    /// All online CPUs.
     pub cpus: &'a [Cpu],
-    /// Reserved ones, those of the class SYSTEM, and those that the kubelet gave away.
+    /// Reserved CPUs, CPUs of the class SYSTEM, and CPUs that the kubelet gave away.
     pub kept: CpuSet,
-    /// The rules of the node.
+    /// The rules from the node's labels.
     pub rules: NodeRules,
 }
 
 impl Wish {
-    /// Why its annotation cannot be the scheduler's.
+    /// Why the pod's annotation cannot come from the scheduler; `None` if it is plausible.
     fn disbelief(&self, kept: &CpuSet) -> Option<Why> {
         let (given, milli) = (self.given.len(), self.request_milli);
         if u64::try_from(given).is_ok_and(|given| given > milli.div_ceil(1000)) {
@@ -121,8 +121,8 @@ impl Wish {
 }
 
 impl Placements {
-    /// What each of the pods is pinned to. `forget`: whether choices for pods that are not among them are given up; so it is but at the first
-    /// look, when not all of them may be known.
+    /// Determines what each pod is pinned to. `forget`: whether choices for pods that are not in `wishes` are dropped. It is `false` at the
+    /// first evaluation only, when some pods may not be known yet.
     pub fn place(&mut self, machine: &Machine<'_>, wishes: &[Wish], forget: bool) -> BTreeMap<PodId, Pin> {
         let online: CpuSet = machine.cpus.iter().map(|cpu| cpu.id).collect();
         let usable = online.difference(&machine.kept);
@@ -134,7 +134,7 @@ impl Placements {
         }
         let believed = wishes.iter().filter(|wish| wish.disbelief(&machine.kept).is_none());
         let given: CpuSet = believed.flat_map(|wish| wish.given.iter()).collect();
-        // What the scheduler gives away, and what goes offline, is nobody's choice any more.
+        // CPUs that the scheduler gave away or that went offline end the choices that contain them.
         let free_of_others = usable.difference(&given);
         self.chosen.retain(|_, cpus| cpus.is_subset(&free_of_others));
         let mut pins = BTreeMap::new();
@@ -163,7 +163,7 @@ impl Placements {
         if let Some(cpus) = self.chosen.get(&wish.uid).filter(|cpus| cpus.len() == count) {
             return Pin::Chosen(cpus.clone());
         }
-        // A resize in place asks for another number.
+        // An in-place resize changes the number of CPUs.
         self.chosen.remove(&wish.uid);
         let others: CpuSet = self.chosen.values().flat_map(CpuSet::iter).collect();
         let spec = wish.spec.on(machine.rules);
@@ -189,7 +189,8 @@ impl Placements {
         }
     }
 
-    /// Writes them, at most 60 KiB: of more than fit the last ones are left out, and chosen again after a restart.
+    /// Serializes the choices to at most 60 KiB. Choices that do not fit are left out, the last UIDs first; they are made anew after a
+    /// restart.
     pub fn save(&self) -> Vec<u8> {
         const MAX: usize = 60 << 10;
         let mut saved = Saved { version: VERSION, placements: self.clone() };
@@ -201,11 +202,11 @@ impl Placements {
         }
     }
 
-    /// Reads what [`Placements::save`] wrote; nothing saved is no choice.
+    /// Reads what [`Placements::save`] wrote; empty bytes give no choices.
     ///
     /// # Errors
     ///
-    /// What is of another layout. Begin without a choice then: pods get other CPUs than they had.
+    /// Fails if the bytes cannot be read or have another layout. Start without choices then: pods get other CPUs than they had.
     pub fn restore(bytes: &[u8]) -> Result<Self, String> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -219,7 +220,7 @@ impl Placements {
     }
 }
 
-/// Layout that this version writes; another one is not read.
+/// Layout that this version writes; other layouts are refused.
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -264,7 +265,7 @@ mod tests {
         let mut placements = Placements::default();
         assert_eq!(place(&mut placements, "", &[wish(1, "", 2), wish(2, "", 4)]), ["0-1", "2-5"]);
         assert_eq!(place(&mut placements, "", &[wish(2, "", 4), wish(3, "", 2)]), ["2-5", "0-1"]);
-        // As it was saved.
+        // Restored from the saved state.
         let mut next = Placements::restore(&placements.save()).unwrap();
         assert_eq!(place(&mut next, "", &[wish(2, "", 4), wish(3, "", 2), wish(4, "", 2)]), ["2-5", "0-1", "6-7"]);
     }

@@ -1,4 +1,4 @@
-//! The CPUs that pods share: those of latency-sensitive pods, and those of batch pods, by NUMA node.
+//! The CPUs that pods share, by NUMA node: one pool for latency-sensitive pods, one for batch pods.
 //!
 //! Source: koordinator `pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go`.
 
@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 
 use cpu_sets::{Cpu, CpuSet};
 
-/// What is taken from the CPUs that pods share.
+/// CPUs that are not shared, or not by all pods.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// CPUs that the kubelet gave to containers alone, of pods that this policy does not place.
+    /// CPUs that the kubelet gave to containers exclusively, if this policy does not place their pods.
     pub by_kubelet: CpuSet,
-    /// CPUs of pods that are pinned and let batch pods run on them (LSR).
+    /// CPUs of pinned pods that batch pods may use as well (LSR).
     pub shared_with_batch: CpuSet,
-    /// CPUs of pods that share them with nobody (LSE).
+    /// CPUs of pinned pods that no other pod may use (LSE).
     pub exclusive: CpuSet,
     /// CPUs that are kept from pods.
     pub reserved: CpuSet,
-    /// CPUs that the class SYSTEM has for itself.
+    /// CPUs that are exclusive to the class SYSTEM.
     pub system: CpuSet,
 }
 
@@ -31,7 +31,7 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Those of a machine.
+    /// Computes the pools of a machine.
     pub fn of(machine: &[Cpu], taken: &Taken) -> Self {
         let nobodys = |cpu: &&Cpu| {
             ![&taken.by_kubelet, &taken.exclusive, &taken.reserved, &taken.system]
@@ -49,7 +49,7 @@ impl Pools {
     }
 }
 
-/// All CPUs of a pool, or those of some NUMA nodes.
+/// The CPUs of a pool on these NUMA nodes; `None` means on all nodes.
 pub fn of_nodes(pool: &BTreeMap<u32, CpuSet>, nodes: Option<&[u32]>) -> CpuSet {
     let is_meant = |node: &u32| nodes.is_none_or(|nodes| nodes.contains(node));
     pool.iter().filter(|(node, _)| is_meant(node)).flat_map(|(_, cpus)| cpus.iter()).collect()

@@ -1,9 +1,9 @@
-//! How operators speak to the policy.
+//! The policy's description.
 
 use qosm_sdk::{Description, Trigger};
 
-/// What the policy calls itself. Pods speak by Koordinator's annotations, which its scheduler writes as well: they are no objects of this
-/// policy's, and the strategy is the node's labels, so there is no protocol.
+/// Describes the policy. Pods are configured by Koordinator's annotations, which its scheduler also writes and which are not objects of
+/// this policy; the strategy comes from the node's labels. So the policy declares no protocol.
 pub(crate) fn description() -> Description {
     Description::new(
         "cpu-topology",

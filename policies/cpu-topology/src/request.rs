@@ -1,19 +1,19 @@
-//! What pods ask for, and what a node says of how CPUs are given away.
+//! What pods ask for by annotation, and the node's rules for assigning CPUs.
 
 use std::collections::BTreeMap;
 
 use cpu_sets::{AnnotationError, read};
 use serde::Deserialize;
 
-/// Pod annotation: how CPUs are chosen for it. Source: koordinator `apis/extension/numa_aware.go`.
+/// Pod annotation: how CPUs are chosen for the pod. Source: koordinator `apis/extension/numa_aware.go`.
 pub const RESOURCE_SPEC: &str = "scheduling.koordinator.sh/resource-spec";
-/// Pod annotation of ack-koordinator: `"true"` asks for CPUs of its own.
+/// Pod annotation of ack-koordinator: `"true"` asks for CPUs of the pod's own.
 pub const CPUSET_SCHEDULER: &str = "cpuset-scheduler";
 /// Pod annotation: the NUMA policy of one pod. Source: koordinator `apis/extension/numa_aware.go`.
 pub const NUMA_SPEC: &str = "scheduling.koordinator.sh/numa-topology-spec";
-/// Node label: how CPUs are bound unless a pod says so.
+/// Node label: how CPUs are bound if the pod does not specify it.
 pub const BIND_POLICY_LABEL: &str = "node.koordinator.sh/cpu-bind-policy";
-/// Node label: which NUMA node comes first.
+/// Node label: which NUMA node is tried first.
 pub const NUMA_STRATEGY_LABEL: &str = "node.koordinator.sh/numa-allocate-strategy";
 /// Node label: whether a pod may have CPUs of several NUMA nodes.
 pub const NUMA_POLICY_LABEL: &str = "node.koordinator.sh/numa-topology-policy";
@@ -21,74 +21,74 @@ pub const NUMA_POLICY_LABEL: &str = "node.koordinator.sh/numa-topology-policy";
 /// Whether a pod gets whole cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BindPolicy {
-    /// As the node has it; whole cores where it says nothing.
+    /// The node's policy; whole cores if the node has none.
     #[default]
     Default,
     /// Whole cores: all of their threads.
     FullPCpus,
-    /// One thread of each core before the second of any.
+    /// One thread of each core before the second thread of any.
     SpreadByPCpus,
 }
 
-/// Whose neighbourhood a pod avoids.
+/// Which CPUs a pod avoids because of other pods with the same setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Exclusive {
-    /// Nobody's.
+    /// No CPUs are avoided.
     #[default]
     None,
-    /// It shares no core with a pod that says the same.
+    /// The pod shares no core with a pod of the same setting.
     PCpuLevel,
-    /// It shares no NUMA node with a pod that says the same.
+    /// The pod shares no NUMA node with a pod of the same setting.
     NumaNodeLevel,
 }
 
-/// Which NUMA node comes first.
+/// Which NUMA node is tried first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NumaStrategy {
-    /// The one with the fewest free CPUs that are enough.
+    /// The node with the fewest free CPUs that still has enough.
     #[default]
     MostAllocated,
-    /// The one with the most free CPUs.
+    /// The node with the most free CPUs.
     LeastAllocated,
-    /// CPUs are taken from all of them in equal parts.
+    /// Equal numbers of CPUs from all nodes.
     DistributeEvenly,
 }
 
 /// Whether a pod may have CPUs of several NUMA nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NumaPolicy {
-    /// One node where one has enough.
+    /// One node if a node has enough free CPUs, several nodes otherwise.
     #[default]
     BestEffort,
-    /// As few nodes as any choice needs on an empty machine, or none at all.
+    /// As few nodes as an empty machine would need; the pod is not pinned otherwise.
     Restricted,
-    /// One node, or none at all.
+    /// One node; the pod is not pinned otherwise.
     SingleNumaNode,
 }
 
 /// How CPUs are to be chosen for a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
-    /// The policy that counts.
+    /// How CPUs are bound.
     pub bind: BindPolicy,
-    /// Whether another one must not take its place.
+    /// Whether `bind` is required, so that no other policy may replace it.
     pub is_required: bool,
-    /// Whom it avoids, where it can.
+    /// Which pods the pod avoids where possible.
     pub exclusive: Exclusive,
-    /// Its own NUMA policy; `None` = the node's.
+    /// The pod's own NUMA policy; `None` means the node's.
     pub numa: Option<NumaPolicy>,
 }
 
-/// The rules of a node.
+/// The rules from a node's labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeRules {
-    /// For pods that name no policy of their own.
+    /// Bind policy for pods that name none.
     pub bind: BindPolicy,
-    /// Whether that policy must not be replaced (`FullPCPUsOnly`).
+    /// Whether `bind` is required (`FullPCPUsOnly`).
     pub is_required: bool,
-    /// Which NUMA node comes first.
+    /// Which NUMA node is tried first.
     pub strategy: NumaStrategy,
-    /// Whether a pod may have CPUs of several.
+    /// Whether a pod may have CPUs of several NUMA nodes.
     pub numa: NumaPolicy,
 }
 
@@ -101,7 +101,7 @@ fn bind(field: &'static str, word: &str) -> Result<BindPolicy, AnnotationError> 
         "" | "Default" => Ok(BindPolicy::Default),
         "FullPCPUs" => Ok(BindPolicy::FullPCpus),
         "SpreadByPCPUs" => Ok(BindPolicy::SpreadByPCpus),
-        // Declared by Koordinator, and taken by its scheduler as the default.
+        // Koordinator declares this word, but its scheduler treats it as the default.
         "ConstrainedBurst" => Ok(BindPolicy::Default),
         other => Err(fault(RESOURCE_SPEC, field, other, "`Default`, `FullPCPUs`, `SpreadByPCPUs`")),
     }
@@ -122,7 +122,7 @@ impl Spec {
     ///
     /// # Errors
     ///
-    /// What is no JSON object of that shape, or a word that is none.
+    /// Fails if the text is not a JSON object of this shape, or has an unknown policy name.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         #[derive(Deserialize)]
         struct Wire {
@@ -165,7 +165,7 @@ impl Spec {
         numa(NUMA_SPEC, "numaTopologyPolicy", wire.policy.as_deref().unwrap_or_default())
     }
 
-    /// With the node's rules where the pod says nothing.
+    /// Fills in the node's rules where the pod specifies nothing.
     #[must_use]
     pub fn on(self, node: NodeRules) -> Self {
         let (bind, is_required) = match self.bind {
@@ -178,7 +178,7 @@ impl Spec {
 }
 
 impl NodeRules {
-    /// Reads a node's labels. What one of them says that cannot be is as if it were not there, and named.
+    /// Reads a node's labels. A label with an unknown value is ignored and returned as a fault.
     pub fn read(labels: &BTreeMap<&str, &str>) -> (Self, Vec<AnnotationError>) {
         let mut faults = Vec::new();
         let word = |key: &str| labels.get(key).copied().unwrap_or_default();

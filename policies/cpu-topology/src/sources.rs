@@ -1,4 +1,4 @@
-//! What other interfaces tell of the node and its pods, kept until it changes.
+//! Pods, node and topology as other interfaces report them, cached until they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::assign::{Manager, Pod};
 use crate::placement::Wish;
 use crate::request::{CPUSET_SCHEDULER, NUMA_SPEC, NodeRules, RESOURCE_SPEC, Spec};
 
-/// What is known, by the generation at which it was read; `None` = not yet.
+/// The cached facts, with the generation of each source; `None` before the first read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pods: BTreeMap<PodId, Known>,
@@ -25,21 +25,21 @@ pub(crate) struct Sources {
     pub(crate) system: SystemQos,
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) manager: Option<Manager>,
-    /// CPUs that no pod may use, as the kubelet has it.
+    /// CPUs that the kubelet reserves, so that no pod may use them.
     pub(crate) reserved: CpuSet,
-    /// CPUs that the kubelet gave away, and to which container.
+    /// CPUs that the kubelet gave away exclusively, and the container that has them.
     given_away: Vec<(Option<ContainerId>, CpuSet)>,
-    /// What cannot be read, until it can.
+    /// Faults in the node's labels and annotations, until they are corrected.
     node_faults: BTreeSet<String>,
 }
 
-/// A pod, with what its annotations say.
+/// A pod and its parsed annotations.
 #[derive(Clone, Debug)]
 struct Known {
     facts: PodFacts,
     status: ResourceStatus,
     spec: Spec,
-    /// The annotation `cpuset-scheduler`.
+    /// Whether the annotation `cpuset-scheduler` is `true`.
     asks: bool,
     faults: BTreeSet<String>,
 }
@@ -67,7 +67,7 @@ impl Sources {
         self.objects_seen = None;
     }
 
-    /// Reads what has changed. An annotation that cannot be read counts as it did before.
+    /// Reads the sources that have changed. If an annotation cannot be read, the previous value stays in force.
     pub(crate) fn read<H: Host>(&mut self, host: &mut H) {
         let generation = Some(host.pod_objects_generation());
         if self.objects_seen != generation {
@@ -120,12 +120,12 @@ impl Sources {
         self.given_away = topology.exclusive.iter().map(own).collect();
     }
 
-    /// What cannot be read of the node and its pods, each in one line.
+    /// Faults in the annotations and labels of the node and its pods, one line each.
     pub(crate) fn faults(&self) -> BTreeSet<String> {
         self.node_faults.iter().chain(self.pods.values().flat_map(|known| &known.faults)).cloned().collect()
     }
 
-    /// The pods whose CPUs are to be decided on.
+    /// The active pods, for which CPUs are decided.
     pub(crate) fn pods(&self) -> BTreeMap<PodId, Pod> {
         let active = self.pods.values().filter(|known| known.facts.active);
         let pod = |known: &Known| Pod {
@@ -137,7 +137,7 @@ impl Sources {
         active.map(|known| (known.facts.id, pod(known))).collect()
     }
 
-    /// What pods ask for of CPUs of their own.
+    /// The active pods that were given CPUs by the scheduler, or (if `chooses`) ask this node for CPUs.
     pub(crate) fn wishes(&self, chooses: bool) -> Vec<Wish> {
         let active = self.pods.values().filter(|known| known.facts.active);
         let wish = |known: &Known| Wish {
@@ -145,7 +145,7 @@ impl Sources {
             uid: known.facts.uid.clone(),
             given: known.status.cpus.clone(),
             request_milli: known.cpu_milli(),
-            // The kubelet, which has chosen already, writes its choice every ten seconds.
+            // The kubelet has chosen already. It rewrites its choice every ten seconds, so this policy does not compete with it.
             cpu_milli: if chooses && known.asks_for_cpus() && !self.is_the_kubelets(known) {
                 known.cpu_milli()
             } else {
@@ -156,13 +156,13 @@ impl Sources {
         active.map(wish).filter(|wish| !wish.given.is_empty() || wish.cpu_milli > 0).collect()
     }
 
-    /// Whether the kubelet gave CPUs to a container of this pod alone.
+    /// Whether the kubelet gave exclusive CPUs to a container of this pod.
     fn is_the_kubelets(&self, known: &Known) -> bool {
         let is_of_pod = |id: ContainerId| known.facts.containers.iter().any(|container| container.id == id);
         self.given_away.iter().any(|(container, _)| container.is_some_and(is_of_pod))
     }
 
-    /// CPUs that the kubelet gave to containers of pods that nobody else places: neither LS nor BE, and not pinned by a scheduler.
+    /// CPUs that the kubelet gave to pods that nothing else places: neither LS nor BE, and not pinned by a scheduler.
     pub(crate) fn kubelets(&self) -> CpuSet {
         let is_placed = |container: ContainerId| {
             let mut pods = self.pods.values();
@@ -175,7 +175,7 @@ impl Sources {
         away.flat_map(|(_, cpus)| cpus.iter()).collect()
     }
 
-    /// Its containers that run.
+    /// The running containers of a pod.
     pub(crate) fn running(&self, pod: PodId) -> Vec<ContainerId> {
         let containers = self.pods.get(&pod).into_iter().flat_map(|known| &known.facts.containers);
         let running = containers.filter(|container| container.state == ContainerState::Running);
@@ -214,7 +214,7 @@ impl Known {
         self.asks = value(annotations, CPUSET_SCHEDULER).is_some_and(|word| word.eq_ignore_ascii_case("true"));
     }
 
-    /// A pod that has or asks for CPUs of its own and declares no class is LSR.
+    /// The declared class. A pod that declares none, but has or asks for CPUs of its own, is LSR.
     fn class(&self) -> Option<QosClass> {
         let is_pinned = self.asks || !self.status.cpus.is_empty();
         self.facts.declared_qos.or(is_pinned.then_some(QosClass::Lsr))
@@ -224,7 +224,7 @@ impl Known {
         self.status.cpus.is_empty() && matches!(self.class(), Some(QosClass::Lse | QosClass::Lsr))
     }
 
-    /// What its containers request together.
+    /// Sum of the CPU requests (or else limits) of its regular and sidecar containers, in thousandths of a CPU.
     fn cpu_milli(&self) -> u64 {
         let stays = |kind| matches!(kind, ContainerKind::Regular | ContainerKind::Sidecar);
         let staying = self.facts.containers.iter().filter(|container| stays(container.kind));

@@ -1,4 +1,4 @@
-//! What holds whatever pods ask for and whatever the machine is.
+//! Properties that hold for all requests of pods and all machines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
