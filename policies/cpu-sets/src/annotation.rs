@@ -1,4 +1,4 @@
-//! What nodes and pods say in annotations. To be read once, when an annotation changes, not at every tick.
+//! Koordinator's annotations of nodes and pods about CPUs. Parse them when an annotation changes, not at every tick.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,21 +10,21 @@ use serde_json::Value;
 use crate::json::with_names;
 use crate::set::{CpuListError, CpuSet};
 
-/// Node annotation: CPUs and amounts kept from pods. Source: koordinator `apis/extension/node_reservation.go`.
+/// Node annotation: CPUs and amounts of resources kept from pods. Source: koordinator `apis/extension/node_reservation.go`.
 pub const RESERVATION: &str = "node.koordinator.sh/reservation";
 /// Node annotation: CPUs of the QoS class SYSTEM. Source: koordinator `apis/extension/system_qos.go`.
 pub const SYSTEM_QOS: &str = "node.koordinator.sh/system-qos-resource";
-/// Pod annotation: what the scheduler chose for it. Source: koordinator `apis/extension/numa_aware.go`.
+/// Pod annotation: the scheduler's choice of CPUs and NUMA nodes. Source: koordinator `apis/extension/numa_aware.go`.
 pub const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 
 /// An annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnnotationError {
-    /// Its key.
+    /// Key of the annotation.
     pub key: &'static str,
-    /// The field in it; empty for the whole.
+    /// The field that is wrong; empty if the annotation as a whole cannot be read.
     pub field: &'static str,
-    /// What is wrong.
+    /// What is wrong with it.
     pub fault: String,
 }
 
@@ -40,11 +40,11 @@ impl fmt::Display for AnnotationError {
 
 impl std::error::Error for AnnotationError {}
 
-/// Reads an annotation that is a JSON object; `names` of its fields may be written in any letter case, as koordinator's decoder takes them.
+/// Reads an annotation that is a JSON object. The field names in `names` match in any letter case, as in koordinator's decoder.
 ///
 /// # Errors
 ///
-/// What is no JSON object of that shape.
+/// Fails if the text is not a JSON object of this shape.
 pub fn read<T: DeserializeOwned>(key: &'static str, text: &str, names: &[&str]) -> Result<T, AnnotationError> {
     let fields = serde_json::from_str(text).map(|fields| Value::Object(with_names(fields, names)));
     let read = fields.and_then(serde_json::from_value);
@@ -55,12 +55,12 @@ fn cpus(key: &'static str, field: &'static str, text: &str) -> Result<CpuSet, An
     CpuSet::parse(text).map_err(|error: CpuListError| AnnotationError { key, field, fault: error.to_string() })
 }
 
-/// What is kept from pods of a node.
+/// CPUs that a node keeps from pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
-    /// CPU in thousandths of one: the number of reserved CPUs where they are named, else the amount.
+    /// Thousandths of a CPU: the number of `cpus` if any are named, otherwise the reserved amount.
     pub cpu_milli: u64,
-    /// The CPUs that are named.
+    /// The CPUs that the annotation names.
     pub cpus: CpuSet,
 }
 
@@ -69,7 +69,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// What is no JSON object of that shape, no cpulist, or no amount of CPU.
+    /// Fails if the text is not a JSON object of this shape, has an invalid cpulist, or an invalid amount of CPU.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -98,7 +98,7 @@ impl Reservation {
     }
 }
 
-/// A Kubernetes quantity of CPU in thousandths, rounded up and capped as Kubernetes does both; `None` for what is none, or negative.
+/// A Kubernetes quantity of CPU in thousandths of a CPU, rounded up and capped as Kubernetes does; `None` if it is invalid or negative.
 fn milli(amount: &serde_json::Value) -> Option<u64> {
     let text = match amount {
         serde_json::Value::String(text) => text.trim().to_owned(),
@@ -120,7 +120,7 @@ fn milli(amount: &serde_json::Value) -> Option<u64> {
             if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
-            // Beyond this the number is nothing or everything, whatever its digits are.
+            // With a larger exponent the result is zero or the maximum, whatever the digits are.
             let far = if exponent.starts_with('-') { -MAX_EXPONENT } else { MAX_EXPONENT };
             (digits, power + exponent.parse().unwrap_or(far).clamp(-MAX_EXPONENT, MAX_EXPONENT))
         }
@@ -138,7 +138,7 @@ fn milli(amount: &serde_json::Value) -> Option<u64> {
     if significant.is_empty() {
         return Some(0);
     }
-    // The digits before the point that count in thousandths, and those after it.
+    // The digits before the point make the number of thousandths; those after it only round it up.
     let point = i64::from(power) + i64::try_from(significant.len()).ok()? - i64::try_from(part.len()).ok()?;
     let Ok(kept) = usize::try_from(point) else { return Some(1) };
     let (before, after) = significant.split_at(kept.min(significant.len()));
@@ -150,17 +150,17 @@ fn milli(amount: &serde_json::Value) -> Option<u64> {
     Some(number.unwrap_or(MAX_MILLI).min(MAX_MILLI))
 }
 
-/// Exponents beyond it make nothing or everything of a number that is as long as an annotation can be.
+/// Limit of exponents: a larger one turns any number that fits into an annotation into zero or the maximum.
 const MAX_EXPONENT: i32 = 1 << 20;
-/// Kubernetes caps quantities here; it is more than any machine has.
+/// Kubernetes caps quantities at this value.
 const MAX_MILLI: u64 = i64::MAX.unsigned_abs();
 
 /// The CPUs of the QoS class SYSTEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemQos {
-    /// Which.
+    /// The CPUs of the class.
     pub cpus: CpuSet,
-    /// Whether no other class may use them; so it is unless the annotation says otherwise.
+    /// Whether no other class may use them; `true` unless the annotation says otherwise.
     pub is_exclusive: bool,
 }
 
@@ -169,7 +169,7 @@ impl SystemQos {
     ///
     /// # Errors
     ///
-    /// What is no JSON object of that shape, or no cpulist.
+    /// Fails if the text is not a JSON object of this shape, or has an invalid cpulist.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -182,23 +182,23 @@ impl SystemQos {
         Ok(Self { cpus, is_exclusive: wire.cpuset_exclusive.unwrap_or(true) })
     }
 
-    /// The CPUs that nobody else may use.
+    /// The CPUs that no other class may use.
     pub fn excluded(&self) -> CpuSet {
         if self.is_exclusive { self.cpus.clone() } else { CpuSet::default() }
     }
 }
 
-/// Under which names a pod may have CPU time of a NUMA node.
+/// Resource names under which a pod may have CPU time of a NUMA node.
 const CPU_NAMES: [&str; 2] = ["cpu", "kubernetes.io/batch-cpu"];
 
-/// What the scheduler chose for a pod.
+/// The scheduler's choice for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceStatus {
-    /// The CPUs that it is pinned to; empty where it is not.
+    /// The CPUs that the pod is pinned to; empty if it is not pinned.
     pub cpus: CpuSet,
-    /// Whether NUMA nodes were chosen for it.
+    /// Whether the scheduler chose NUMA nodes for the pod.
     pub has_numa_nodes: bool,
-    /// Those of them on which it has CPU time, in the order of the annotation.
+    /// The chosen NUMA nodes on which the pod has CPU time, in the order of the annotation.
     pub cpu_nodes: Vec<u32>,
 }
 
@@ -207,7 +207,7 @@ impl ResourceStatus {
     ///
     /// # Errors
     ///
-    /// What is no JSON object of that shape, or no cpulist.
+    /// Fails if the text is not a JSON object of this shape, or has an invalid cpulist.
     pub fn parse(text: &str) -> Result<Self, AnnotationError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -261,12 +261,12 @@ mod tests {
             (r#"{"resources": {"cpu": "00012.3456"}}"#, 12_346, ""),
             (r#"{"resources": {"cpu": "0e999"}}"#, 0, ""),
             (r#"{"resources": {"cpu": "1e-400"}}"#, 1, ""),
-            // As Kubernetes does, what is more than everything is everything.
+            // As in Kubernetes, a larger value becomes the maximum.
             (r#"{"resources": {"cpu": "1e400"}}"#, MAX_MILLI, ""),
             (r#"{"resources": {"cpu": "1e99999999999999999999"}}"#, MAX_MILLI, ""),
             (r#"{"resources": {"cpu": "99999999999999999999999"}}"#, MAX_MILLI, ""),
             (r#"{"Resources": {"cpu": "1"}, "reservedcpus": "0-3"}"#, 4_000, "0-3"),
-            // The CPUs replace the amount by their number.
+            // If CPUs are named, their number replaces the amount.
             (r#"{"resources": {"cpu": "9"}, "reservedCPUs": "0-3", "applyPolicy": "ReservedCPUsOnly"}"#, 4_000, "0-3"),
             (r#"{"reservedCPUs": "0,8"}"#, 2_000, "0,8"),
             (r#"{"resources": {"cpu": "1"}, "reservedCPUs": ""}"#, 1_000, ""),
@@ -328,7 +328,7 @@ mod tests {
             (r#"{"cpuset": "", "numaNodeResources": []}"#, "", false, vec![]),
             (r#"{"numaNodeResources": [{"node": 0}]}"#, "", true, vec![]),
             (r#"{"cpuset": "1", "numaNodeResources": [{"node": 0, "resources": {"cpu": "4"}}]}"#, "1", true, vec![0]),
-            // In the order of the annotation; huge pages alone are no CPU.
+            // In the order of the annotation; a zone with huge pages only has no CPU time.
             (
                 r#"{"numaNodeResources": [{"node": 1, "resources": {"kubernetes.io/batch-cpu": "500"}}, {"node": 0, "resources": {"cpu": "1"}},
                     {"node": 2, "resources": {"hugepages-2Mi": "4Mi"}}, {"node": 3, "resources": {"cpu": "0"}}]}"#,

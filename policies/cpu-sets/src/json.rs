@@ -1,8 +1,8 @@
-//! JSON objects as Koordinator's decoder takes them.
+//! Case-insensitive JSON objects, as Koordinator's decoder accepts them.
 
 use serde_json::{Map, Value};
 
-/// The fields of an object under these names, which may be written in any letter case; the exact spelling counts first.
+/// Renames fields that match one of `names` in another letter case to that name; a field with the exact spelling takes precedence.
 ///
 /// ```
 /// let fields = serde_json::from_str(r#"{"CPUSET": "0-1"}"#)?;

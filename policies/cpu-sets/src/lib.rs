@@ -1,4 +1,4 @@
-//! Sets of CPUs, and what Koordinator's annotations of nodes and pods say of them. Policies share it; it knows no host.
+//! Sets of CPUs, and Koordinator's annotations about them. Policies share this crate; it does not depend on a host.
 
 mod annotation;
 mod json;

@@ -1,4 +1,4 @@
-//! Which CPUs of a pool: spread over NUMA nodes, whole cores first.
+//! Chooses CPUs of a pool: spread over NUMA nodes, whole cores first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -8,26 +8,26 @@ use crate::set::CpuSet;
 /// A logical CPU that is online. Source: `/sys/devices/system/cpu/cpu<N>/topology`, `/sys/devices/system/node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cpu {
-    /// The kernel's number of it.
+    /// The kernel's number of the CPU.
     pub id: u32,
-    /// Its core; siblings (SMT) have the same one. Unique within a socket and NUMA node.
+    /// Core of the CPU; SMT siblings have the same one. Unique within a socket and NUMA node.
     pub core: u32,
-    /// Its socket.
+    /// Socket of the CPU.
     pub socket: u32,
-    /// Its NUMA node.
+    /// NUMA node of the CPU.
     pub node: u32,
 }
 
 /// CPUs of one NUMA node and socket.
 #[derive(Debug)]
 struct Bucket {
-    /// All of them, by core and id.
+    /// All CPUs of the bucket, sorted by core and id.
     cpus: Vec<Cpu>,
-    /// Neighbours of equal core that are still to be had.
+    /// Pairs of SMT siblings that have not been taken.
     pairs: VecDeque<(u32, u32)>,
 }
 
-/// Chooses so many CPUs of a pool, in the order in which they are taken; all of them where the pool has fewer.
+/// Chooses `wanted` CPUs of a pool, in the order in which they are taken; all of them if the pool has fewer.
 ///
 /// CPUs are put into buckets by NUMA node and socket, the largest bucket first, then that with the smallest CPU id. Round
 /// robin over the buckets, sibling pairs are taken while more than one CPU is wanted; then, from the bucket after the last
@@ -55,7 +55,7 @@ pub fn pick(pool: &[Cpu], wanted: usize) -> Vec<u32> {
         at = (at + 1) % buckets.len();
     }
     while left > 0 {
-        // Each round takes at least one, since the buckets have as many as are wanted.
+        // Each round takes at least one CPU, since `left` does not exceed the CPUs in the buckets.
         if let Some(cpu) = buckets[at].cpus.iter().find(|cpu| !taken.contains(&cpu.id)) {
             picked.push(cpu.id);
             taken.insert(cpu.id);
@@ -87,7 +87,7 @@ fn buckets(pool: &[Cpu]) -> Vec<Bucket> {
     buckets
 }
 
-/// Neighbours of equal core, each CPU in at most one pair.
+/// Pairs of adjacent CPUs of the same core; each CPU is in at most one pair.
 fn pairs(cpus: &[Cpu]) -> VecDeque<(u32, u32)> {
     let mut pairs = VecDeque::new();
     let mut rest = cpus;
@@ -103,7 +103,8 @@ fn pairs(cpus: &[Cpu]) -> VecDeque<(u32, u32)> {
     pairs
 }
 
-/// `nodes` NUMA nodes with a socket each, of so many cores with so many threads; threads of a core are neighbours. For tests.
+/// A machine with `nodes` NUMA nodes of one socket each, `cores` cores per node and `threads` threads per core; siblings have adjacent ids.
+/// For tests.
 pub fn machine(nodes: u32, cores: u32, threads: u32) -> Vec<Cpu> {
     let each = |id: u32| {
         let (core, node) = (id / threads, id / threads / cores);
@@ -155,10 +156,10 @@ mod tests {
     fn without_siblings_single_cpus_go_round_robin() {
         let no_smt = machine(2, 3, 1);
         assert_eq!(pick(&no_smt, 4), [0, 3, 1, 4]);
-        // Halves of cores are left: no pair in node 0, one in node 1.
+        // Only halves of cores are left on node 0; node 1 has a pair.
         let halves = [cpu(0, 0, 0, 0), cpu(2, 1, 0, 0), cpu(4, 2, 1, 1), cpu(5, 2, 1, 1)];
         assert_eq!(pick(&halves, 2), [4, 5]);
-        // After a round without a pair the first bucket is next.
+        // After a round without any pair, the first bucket is next.
         assert_eq!(pick(&halves, 3), [4, 5, 0]);
         assert_eq!(pick(&halves, 4), [4, 5, 0, 2]);
     }
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn siblings_need_not_be_neighbours_by_id() {
-        // Ids as most x86 machines number them: siblings lie half the CPUs apart.
+        // Ids as most x86 machines number them: siblings are half the number of CPUs apart.
         let apart =
             [cpu(0, 0, 0, 0), cpu(1, 1, 0, 0), cpu(2, 2, 0, 0), cpu(3, 0, 0, 0), cpu(4, 1, 0, 0), cpu(5, 2, 0, 0)];
         assert_eq!(pick(&apart, 4), [0, 3, 1, 4]);
@@ -181,19 +182,19 @@ mod tests {
 
     #[test]
     fn two_sockets_in_one_node_and_two_nodes_in_one_socket_are_buckets_of_their_own() {
-        // (node + 2) × (socket + 1) is 4 for both of these places: koordinator takes them for one.
+        // (node + 2) × (socket + 1) is 4 for both places, so koordinator puts them into one bucket.
         let colliding = [cpu(0, 0, 0, 2), cpu(1, 0, 1, 0)];
         assert_eq!(pick(&colliding, 1), [0]);
         assert_eq!(pick(&colliding, 2), [0, 1]);
         let pairs = [cpu(0, 0, 0, 4), cpu(1, 0, 0, 4), cpu(2, 0, 1, 0), cpu(3, 0, 1, 0)];
         assert_eq!(pick(&pairs, 3), [0, 1, 2]);
-        // Two sockets in one NUMA node, each with a core 0 of CPUs that are no neighbours: a pair is of one socket.
+        // Two sockets in one NUMA node, each with a core 0 whose CPU ids are not adjacent: a pair never spans sockets.
         let sockets = [cpu(0, 0, 0, 0), cpu(2, 0, 0, 0), cpu(1, 0, 1, 0), cpu(3, 0, 1, 0)];
         assert_eq!(pick(&sockets, 4), [0, 2, 1, 3]);
-        // Two NUMA nodes in one socket likewise.
+        // The same for two NUMA nodes in one socket.
         let nodes = [cpu(0, 0, 0, 0), cpu(2, 0, 0, 0), cpu(1, 0, 0, 1), cpu(3, 0, 0, 1)];
         assert_eq!(pick(&nodes, 4), [0, 2, 1, 3]);
-        // Equal core numbers on two sockets are no siblings.
+        // Equal core numbers on two sockets are not siblings.
         assert_eq!(pick(&[cpu(0, 0, 0, 0), cpu(1, 0, 1, 0)], 2), [0, 1]);
     }
 

@@ -1,15 +1,14 @@
-//! Sets of logical CPUs and the kernel's way to write them.
+//! Sets of logical CPUs and the kernel's cpulist format.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Largest CPU id that is read. No kernel is built for more than 8192 CPUs; the bound keeps a mistyped range from filling
-/// the memory.
+/// Largest CPU id that is accepted. No kernel is built for more than 8192 CPUs; the bound keeps a mistyped range from filling the memory.
 pub const MAX_CPU: u32 = 65_535;
 
-/// A set of logical CPUs, ascending. Its text is a cpulist: `0-3,8`; empty where there is none.
+/// A set of logical CPUs, in ascending order. Its text form is a cpulist such as `0-3,8`; the empty set is the empty string.
 ///
 /// ```
 /// use cpu_sets::CpuSet;
@@ -22,7 +21,7 @@ pub const MAX_CPU: u32 = 65_535;
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// A text that is no cpulist.
+/// A text that is not a valid cpulist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuListError {
     /// The part between two commas that cannot be read.
@@ -56,14 +55,13 @@ impl fmt::Display for CpuListError {
 impl std::error::Error for CpuListError {}
 
 impl CpuSet {
-    /// Reads a cpulist. Blank text is the empty set; blanks around numbers and a trailing newline are skipped; CPUs may
-    /// repeat.
+    /// Reads a cpulist. Blank text is the empty set; blanks around numbers and a trailing newline are skipped; CPUs may repeat.
     ///
     /// Kernel: Documentation/admin-guide/cputopology.rst, `cpuset.cpus` in Documentation/admin-guide/cgroup-v2.rst.
     ///
     /// # Errors
     ///
-    /// The first part that is no CPU and no ascending range.
+    /// Returns the first part that is neither a CPU nor an ascending range.
     pub fn parse(text: &str) -> Result<Self, CpuListError> {
         let mut cpus = BTreeSet::new();
         if text.trim().is_empty() {
@@ -90,39 +88,39 @@ impl CpuSet {
         Ok(Self(cpus))
     }
 
-    /// How many CPUs.
+    /// Number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it has this CPU.
+    /// Whether the set contains this CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// The CPUs, ascending.
+    /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// The CPUs of both.
+    /// The CPUs that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self(self.0.union(&other.0).copied().collect())
     }
 
-    /// The CPUs that are not in the other one.
+    /// The CPUs that are not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         Self(self.0.difference(&other.0).copied().collect())
     }
 
-    /// Whether the other one has all of these CPUs.
+    /// Whether all CPUs of this set are in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
     }
