@@ -11,22 +11,22 @@ use crate::input::{HostApp, Node, Pod};
 /// Millionths of a CPU in a thousandth.
 const MICRO_PER_MILLI: u64 = 1_000;
 
-/// Who uses how much of the node's CPU, in millionths of a CPU.
+/// CPU use of the node by kind of user, in millionths of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// All pods with a sample, known or not.
+    /// Use of all pods with a sample, including unknown pods.
     pub pods: u64,
-    /// Of those, the ones that are not batch.
+    /// Use of the pods among them that are not batch.
     pub non_be_pods: u64,
-    /// All host applications with a sample.
+    /// Use of all host applications with a sample.
     pub host_apps: u64,
-    /// Of those, the ones that are not batch.
+    /// Use of the host applications among them that are not batch.
     pub non_be_host_apps: u64,
 }
 
 impl Uses {
-    /// Adds up samples. A pod with a sample that is not in the list of pods counts as not batch; an application without a
-    /// sample is part of the system's use.
+    /// Adds up samples. A sample of a pod that is not in `pods` counts as not batch; the use of an application without a sample is part of
+    /// the system's use.
     pub fn new(pods: &[Pod], samples: &BTreeMap<PodId, u64>, host_apps: &[HostApp]) -> Self {
         let known: BTreeMap<PodId, &Pod> = pods.iter().map(|pod| (pod.id, pod)).collect();
         let mut uses = Self::default();
@@ -45,37 +45,37 @@ impl Uses {
         uses
     }
 
-    /// What batch pods use.
+    /// Use of batch pods.
     pub fn be_pods(&self) -> u64 {
         self.pods.saturating_sub(self.non_be_pods)
     }
 }
 
-/// Whether a pod is not batch: its label is not `BE`, and the kubelet does not take it for BestEffort either.
+/// Whether a pod is not batch: its class is not `BE` and its Kubernetes QoS is not BestEffort.
 ///
 /// Source: koordinator `pkg/koordlet/qosmanager/helpers/calculator.go`.
 pub fn is_non_be(class: Option<QosClass>, kube_qos: KubeQos) -> bool {
     class != Some(QosClass::Be) && kube_qos != KubeQos::BestEffort
 }
 
-/// The CPU that batch pods may use, and what it came from. All in thousandths of a CPU.
+/// The CPU that batch pods may use, and the terms it is computed from. All amounts in thousandths of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// What the node has.
+    /// Capacity of the node.
     pub capacity: i64,
-    /// The watermark in percent of that.
+    /// The watermark, in percent of the capacity.
     pub threshold_percent: i64,
-    /// Used by pods that are not batch.
+    /// Use of pods that are not batch.
     pub non_be_pods: i64,
-    /// Used by host applications that are not batch.
+    /// Use of host applications that are not batch.
     pub non_be_host_apps: i64,
-    /// Used by everything else, at least what is reserved.
+    /// Use of everything else; at least the reserved CPU.
     pub system: i64,
-    /// Whether the reservation is more than what the system uses.
+    /// Whether the reservation exceeds the system's use.
     pub is_reserved: bool,
-    /// What batch pods keep in any case; `None` = nothing.
+    /// CPU that batch pods always keep (`cpuSuppressMinPercent`); `None` if not configured.
     pub floor: Option<i64>,
-    /// The result. May be negative: the mode's own minimum then applies.
+    /// The result. May be negative: the minimum of the mode applies then.
     pub milli: i64,
 }
 
@@ -135,7 +135,7 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// A node's CPU that is kept from pods: the kubelet's reservation or the annotation's, whichever is more.
+/// CPU that the node keeps from pods: the kubelet's reservation or the annotation's, whichever is larger.
 pub(crate) fn reserved(capacity: MilliCpu, allocatable: MilliCpu, annotation: MilliCpu) -> MilliCpu {
     MilliCpu(capacity.0.saturating_sub(allocatable.0)).max(annotation)
 }
@@ -188,7 +188,7 @@ mod tests {
             app(None, CgroupBase::Other, None),
         ];
         let uses = Uses::new(&pods, &samples, &apps);
-        // Pod 9 is not known, so it counts as not batch.
+        // Pod 9 is unknown, so it counts as not batch.
         assert_eq!(uses, Uses { pods: 11 * CPU, non_be_pods: 9 * CPU, host_apps: 123, non_be_host_apps: 23 });
         assert_eq!(uses.be_pods(), 2 * CPU);
     }
@@ -235,7 +235,7 @@ mod tests {
             ("a floor above", Case { min: Some(20), milli: 3_200, ..base_of() }),
             ("a floor of nothing", Case { threshold: 0, min: Some(0), milli: 0, ..base_of() }),
             ("negative", Case { threshold: 0, milli: -10_000, ..base_of() }),
-            // 1.2345 CPUs are 1234m, and 0.9999 of the rest are 999m: each rounded down by itself.
+            // 1.2345 CPUs become 1234m, and 0.9999 of the rest 999m: each term is rounded down separately.
             ("rounding", Case { node_used: 4_234_400, ls: 1_234_500, system: 999, milli: 8_967, ..base_of() }),
             ("an idle node", Case { node_used: 0, ls: 0, be: 0, system: 0, milli: 11_200, ..base_of() }),
         ] {

@@ -1,4 +1,4 @@
-//! What operators can ask of this policy.
+//! The policy's configuration and the node's strategy.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use cpu_sets::with_names;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The most percent that there are.
+/// 100 percent.
 const ALL: i64 = 100;
 
-/// What is configured: the policy's own settings, and the node's strategy with all layers merged.
+/// The effective configuration: the policy's own settings, and the node's strategy with all layers merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
@@ -19,48 +19,48 @@ pub struct Config {
     pub strategy: Thresholds,
 }
 
-/// How enforcement follows the load.
+/// How suppression follows the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Profile {
-    /// By use and by pressure; takes what CPUs there are.
+    /// By CPU use and by pressure; if a pool has too few CPUs, all of them are used.
     #[default]
     Responsive,
-    /// By use alone and in koordinator's steps, for migration and comparison.
+    /// By CPU use alone and in koordinator's steps, for migration and comparison.
     Koordinator,
 }
 
-/// What a strategy that says nothing means.
+/// What a strategy without `enable` means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Defaults {
-    /// Nothing is done before `enable` is `true`.
+    /// Suppression is off until `enable` is `true`.
     #[default]
     Koordinator,
-    /// It counts with the protocol's defaults, unless `enable` is `false`.
+    /// Suppression is on, with the protocol's defaults, unless `enable` is `false`.
     Colocation,
 }
 
-/// The policy-level configuration. All but `defaults`, `profile` and `be_cpu_manager` is about the profile `responsive`.
+/// The policy-level configuration. All fields but `defaults`, `profile` and `be_cpu_manager` apply to the profile `responsive` only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// What a strategy that says nothing means.
+    /// What a strategy without `enable` means.
     pub defaults: Defaults,
-    /// How enforcement follows the load.
+    /// How suppression follows the load.
     pub profile: Profile,
-    /// CPUs of batch pods are managed by NUMA node, so nothing is suppressed: koordinator's feature gate `BECPUManager`.
+    /// Whether CPUs of batch pods are managed by NUMA node, so that nothing is suppressed: koordinator's feature gate `BECPUManager`.
     #[serde(rename = "beCPUManager")]
     pub be_cpu_manager: bool,
-    /// A latency-sensitive pod is short of CPU where some of its tasks wait for one in so many percent of the time.
+    /// Percent of the time in which tasks of a latency-sensitive pod wait for a CPU, from which the pod counts as short of CPU.
     pub ls_stall_percent: u32,
-    /// Below this it is calm.
+    /// Percent of the time below which the pod counts as calm.
     pub ls_calm_percent: u32,
-    /// Batch pods get more again after so long a calm.
+    /// Seconds of calm after which batch pods get more CPU again.
     pub calm_seconds: u32,
-    /// While a latency-sensitive pod is short of CPU, what batch pods may use becomes smaller by so many percent at a time.
+    /// Percent by which the CPU of batch pods shrinks at a time while a latency-sensitive pod is short of CPU.
     pub cut_percent: u32,
-    /// Batch pods are to blame where they use at least so many percent of the node's CPU.
+    /// Percent of the node's CPU from which the use of batch pods counts as the cause.
     pub be_share_percent: u32,
 }
 
@@ -79,23 +79,23 @@ impl Default for Settings {
     }
 }
 
-/// By what batch pods are held back.
+/// How batch pods are suppressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub enum Mode {
     /// By the CPUs that they may run on.
     #[default]
     Cpuset,
-    /// By a CFS quota for all of them.
+    /// By a CFS quota of their tier.
     CfsQuota,
-    /// A word that is neither; [`Config::check`] refuses it.
+    /// An unknown word; [`Config::check`] refuses it.
     Unknown(String),
 }
 
 impl From<String> for Mode {
     fn from(word: String) -> Self {
         match word.as_str() {
-            // Merging layers takes an empty word for one that is not said.
+            // When layers are merged, an empty word counts as unset.
             "cpuset" | "" => Self::Cpuset,
             "cfsQuota" => Self::CfsQuota,
             _ => Self::Unknown(word),
@@ -103,21 +103,21 @@ impl From<String> for Mode {
     }
 }
 
-/// The fields of `resource-threshold-config` that are about suppression; the others are left to other policies.
+/// The fields of `resource-threshold-config` about CPU suppression; other policies read the others.
 ///
 /// Source: koordinator `apis/slo/v1alpha1/nodeslo_types.go`, `pkg/util/sloconfig/nodeslo_config.go`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Thresholds {
-    /// Whether anything is done; not said = as [`Settings::defaults`] has it.
+    /// Whether suppression is on; if unset, [`Settings::defaults`] decides.
     pub enable: Option<bool>,
-    /// Watermark of the node's CPU use in percent of capacity; 65 where not said.
+    /// Watermark of the node's CPU use in percent of capacity; 65 if unset.
     #[serde(rename = "cpuSuppressThresholdPercent")]
     pub threshold_percent: Option<i64>,
-    /// What batch pods keep in any case, in percent of capacity; not said = no floor but that of the mode.
+    /// CPU that batch pods always keep, in percent of capacity; if unset, only the minimum of the mode applies.
     #[serde(rename = "cpuSuppressMinPercent")]
     pub min_percent: Option<i64>,
-    /// By what; `cpuset` where not said.
+    /// The mode; `cpuset` if unset.
     #[serde(rename = "cpuSuppressPolicy")]
     pub mode: Option<Mode>,
 }
@@ -126,7 +126,7 @@ pub struct Thresholds {
 const FIELDS: [&str; 4] = ["enable", "cpuSuppressThresholdPercent", "cpuSuppressMinPercent", "cpuSuppressPolicy"];
 
 impl Thresholds {
-    /// The watermark unless it is said.
+    /// The watermark if the strategy sets none.
     pub const DEFAULT_THRESHOLD_PERCENT: i64 = 65;
 
     /// The watermark in percent of capacity.
@@ -134,7 +134,8 @@ impl Thresholds {
         self.threshold_percent.unwrap_or(Self::DEFAULT_THRESHOLD_PERCENT)
     }
 
-    /// Reads a node's strategy, a JSON object. A field that says what cannot be is as in `last`, and named; the others go on.
+    /// Reads a node's strategy, a JSON object. A field with an invalid value keeps its value from `last` and is returned as an error; the
+    /// other fields are read.
     pub fn read(json: &str, last: &Self) -> (Self, Vec<ConfigError>) {
         let fields: serde_json::Map<String, Value> = match serde_json::from_str(json) {
             Ok(fields) => fields,
@@ -142,7 +143,7 @@ impl Thresholds {
                 return (last.clone(), vec![ConfigError::of("", json, &format!("give a JSON object ({error})"))]);
             }
         };
-        // Names in any letter case, as the decoder takes them that this is written for.
+        // Field names match in any letter case, as in koordinator's decoder.
         let fields = with_names(fields, &FIELDS);
         let mut faults = Vec::new();
         let percent = |field: &'static str, last: Option<i64>, faults: &mut Vec<ConfigError>| match fields.get(field) {
@@ -178,20 +179,20 @@ impl Thresholds {
         (Self { enable, threshold_percent, min_percent, mode }, faults)
     }
 
-    /// By what batch pods are held back.
+    /// Whether the mode is `cfsQuota`.
     pub fn wants_quota(&self) -> bool {
         self.mode == Some(Mode::CfsQuota)
     }
 }
 
-/// A field that says what cannot be.
+/// A configuration field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Its name as people write it.
+    /// Name of the field as operators write it.
     pub field: &'static str,
-    /// What it says.
+    /// The invalid value.
     pub value: String,
-    /// What it may say.
+    /// Which values are allowed.
     pub way_out: String,
 }
 
@@ -210,16 +211,16 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Whether anything is done.
+    /// Whether suppression is on.
     pub fn is_enabled(&self) -> bool {
         self.strategy.enable.unwrap_or(self.policy.defaults == Defaults::Colocation)
     }
 
-    /// Checks what serde cannot.
+    /// Checks ranges, which serde does not.
     ///
     /// # Errors
     ///
-    /// The first field that is out of its range, and the range.
+    /// Returns the first field that is out of its range, with the range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let strategy = &self.strategy;
         for (field, value) in [
@@ -238,7 +239,7 @@ impl Config {
     }
 }
 
-/// What is configured, with the defaults: what an operator sees before anything is measured.
+/// The effective configuration with its defaults, as logged for operators before anything is measured.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, strategy } = self;
@@ -318,7 +319,7 @@ mod tests {
             (r#"{"cpuSuppressThresholdPercent": 100, "cpuSuppressMinPercent": 100}"#, false, 100, Some(100), false),
             (r#"{"cpuSuppressPolicy": ""}"#, false, 65, None, false),
             (r#"{"cpuSuppressPolicy": "cpuset"}"#, false, 65, None, false),
-            // The key is shared with other policies.
+            // Other policies use fields of the same key.
             (r#"{"memoryEvictThresholdPercent": "of no concern here"}"#, false, 65, None, false),
         ] {
             let config = strategy(json);
@@ -470,7 +471,7 @@ mod tests {
             let fault = if fault.is_empty() { vec![] } else { vec![fault.to_owned()] };
             assert_eq!((said, faults.iter().map(ToString::to_string).collect()), (read, fault), "{json}");
         }
-        // What is no object at all changes nothing.
+        // Text that is not a JSON object changes nothing.
         for json in ["", "[]", r#"{"cpuSuppressThresholdPercent": 1e400}"#] {
             let (strategy, faults) = Thresholds::read(json, &last);
             assert_eq!((strategy, faults.len()), (last.clone(), 1), "{json}");

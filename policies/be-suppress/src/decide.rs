@@ -1,4 +1,4 @@
-//! One evaluation: inputs in, what is to be held out. No clock, no I/O.
+//! One evaluation: inputs in, settings out. No clock, no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,32 +19,32 @@ pub const MIN_WEIGHT: u64 = 1;
 
 const TIER: Target = Target::Tier(Tier::BestEffort);
 
-/// What is to hold for one cgroup.
+/// A value to hold on one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// It may run on these CPUs; never empty.
+    /// The CPUs that the cgroup may run on; never empty.
     Cpus(CpuSet),
-    /// It has this CFS quota in microseconds for each period; `None` = unlimited.
+    /// The CFS quota in microseconds per period; `None` = unlimited.
     Quota(Option<u64>),
-    /// It runs when nobody else wants to.
+    /// The cgroup runs only on otherwise idle CPUs (`cpu.idle`).
     Idle,
-    /// It has this CPU weight, on the scale of cgroup v2.
+    /// The CPU weight, on the scale of cgroup v2.
     Weight(u64),
 }
 
-/// What an evaluation comes to.
+/// The result of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decisions {
-    /// All that is to be held from now on, from the tier to the containers; whatever else is held is released, and so
-    /// recovers the kubelet's value. `None` = nothing is changed.
+    /// All values to hold from now on, from the tier to the containers. Values that are held but not listed are released, so the kubelet's
+    /// value returns. `None` = nothing changes.
     pub wanted: Option<Vec<(Target, Setting)>>,
-    /// Why.
+    /// The reason.
     pub verdict: Verdict,
-    /// What began or ended; each is told once.
+    /// Conditions that began or ended; each is reported once.
     pub reports: Vec<Report>,
 }
 
-/// Decides. `config` has been checked; `now_usec` is a clock that does not go back while the agent runs.
+/// Evaluates the inputs. `config` must have been checked; `now_usec` is a clock that does not go back while the agent runs.
 pub fn tick(state: &mut State, config: &Config, inputs: &Inputs, now_usec: u64) -> Decisions {
     state.heed_clock(now_usec);
     if !config.is_enabled() {
@@ -55,7 +55,7 @@ pub fn tick(state: &mut State, config: &Config, inputs: &Inputs, now_usec: u64) 
     let (wanted, verdict) = match evaluate(state, config, inputs, now_usec, &mut lasting) {
         Ok((wanted, verdict)) => (Some(wanted), verdict),
         Err(missing) => {
-            // What could not be looked at has not ended.
+            // Without these inputs it is unknown whether the other conditions have ended.
             lasting = state.lasting.iter().copied().filter(|known| !matches!(known, Condition::Missing(_))).collect();
             lasting.insert(Condition::Missing(missing));
             (None, Verdict::Unchanged(missing))
@@ -107,7 +107,7 @@ fn evaluate(
     Ok((wanted, Verdict::Suppressed { allowed, pressure: bound, how }))
 }
 
-/// By what batch pods can be held back here.
+/// The means of suppression that this node supports.
 enum Way {
     Cpuset,
     Quota,
@@ -138,8 +138,7 @@ fn way(wants_quota: bool, controls: Controls, lasting: &mut BTreeSet<Condition>)
     }
 }
 
-/// Without suppression: everything within the tier may use the whole set, but containers for which CPUs or NUMA nodes were
-/// chosen.
+/// Without suppression: the tier may use the whole set. Containers for which the scheduler chose CPUs or NUMA nodes have less.
 fn by_numa_node(
     state: &mut State,
     inputs: &Inputs,
@@ -154,14 +153,14 @@ fn by_numa_node(
     if whole.is_empty() {
         lasting.insert(Condition::NoCpus);
     } else if inputs.controls.cpuset {
-        // Containers for which CPUs or NUMA nodes were chosen have them within that.
+        // Containers for which the scheduler chose CPUs or NUMA nodes have them within this set.
         wanted.push((TIER, Setting::Cpus(whole.clone())));
     }
     state.chosen = None;
     Ok((wanted, Verdict::ByNumaNode(whole)))
 }
 
-/// One evaluation under way.
+/// State of an evaluation in progress.
 struct Round<'a> {
     state: &'a mut State,
     config: &'a Config,
@@ -179,7 +178,7 @@ impl Round<'_> {
         self.config.policy.profile == Profile::Responsive
     }
 
-    /// What pressure leaves of what is allowed, in thousandths of a CPU; never below the operator's floor.
+    /// What pressure leaves of the allowed CPU, in thousandths of a CPU; never below the operator's floor.
     fn bounded(&self, current_milli: i64, least_milli: i64) -> i64 {
         let bounded = self.bound.apply(&self.config.policy, self.allowed.milli, current_milli, least_milli);
         bounded.max(self.allowed.floor.unwrap_or(bounded)).min(self.allowed.milli)
@@ -213,7 +212,7 @@ impl Round<'_> {
             self.lasting.insert(Condition::FewCpus);
         }
         if choice.picked.is_empty() {
-            // Koordinator leaves the old set as it is then, even if it is larger.
+            // In this case koordinator leaves the old set in place, even if it is larger.
             return Ok(self.keep_cpus());
         }
         let cpus = choice.cpus();
@@ -223,13 +222,13 @@ impl Round<'_> {
         Ok((self.hold_cpus(&cpus), how))
     }
 
-    /// How many CPUs batch pods have now. Under the kubelet's policy `static` the tier has all of them and containers tell;
-    /// koordinator looks at the tier even so.
+    /// Number of CPUs that batch pods have now. Under the kubelet's static CPU manager the tier has all CPUs, so the containers are
+    /// counted; koordinator counts the tier even then.
     fn old_cpus(&self, tier: &CpuSet) -> u64 {
         if self.is_responsive() && self.inputs.kubelet.is_static {
             let InForce { container_cpus, .. } = &self.inputs.in_force;
             let ids = self.inputs.pods.iter().filter(|pod| pod.is_in_tier()).flat_map(|pod| &pod.containers);
-            // A container that has just come has the kubelet's set: all of it.
+            // A new container has the kubelet's set, which is the whole one.
             let known = ids.filter_map(|id| container_cpus.get(id)).map(CpuSet::len).min();
             if let Some(old) = self.state.chosen.as_ref().map(CpuSet::len).or(known) {
                 return number(old);
@@ -238,8 +237,8 @@ impl Round<'_> {
         number(tier.len())
     }
 
-    /// Chosen CPUs for the tier: pods and containers within it follow. The kubelet's policy `static` writes the cpusets of pods
-    /// itself, so there the tier has the whole set, and containers the chosen one.
+    /// Sets the chosen CPUs on the tier; pods and containers within it follow. Under the kubelet's static CPU manager, which writes the
+    /// cpusets of pods itself, the tier gets the whole set and containers the chosen one.
     fn hold_cpus(&self, cpus: &CpuSet) -> Wanted {
         let whole = self.pools.whole();
         if !self.inputs.kubelet.is_static || !cpus.is_subset(&whole) {
@@ -257,7 +256,7 @@ impl Round<'_> {
         (wanted, How::NoCpus { kept, quota_usec: None })
     }
 
-    /// Both pools are empty: batch pods keep the set that they had and are bounded by a quota.
+    /// Both pools are empty: batch pods keep their last set, and a quota bounds them.
     fn without_cpus(&mut self) -> (Wanted, How) {
         self.lasting.insert(Condition::NoCpus);
         let (mut wanted, mut how) = self.keep_cpus();
@@ -276,7 +275,7 @@ impl Round<'_> {
         let quota = self.inputs.in_force.tier_quota.filter(|quota| quota.period_usec > 0).ok_or(Missing::TierQuota)?;
         let quota_usec = self.next_quota(quota);
         let mut wanted = Vec::new();
-        // CPUs that others have alone stay theirs; where there are none, nothing needs to be held.
+        // CPUs that are exclusive to other pods stay out of reach; without any, the cpuset needs no value.
         let whole = self.pools.whole();
         if self.inputs.controls.cpuset && !whole.is_empty() && whole.len() < self.all_cpus() {
             wanted.push((TIER, Setting::Cpus(whole)));
@@ -286,16 +285,16 @@ impl Round<'_> {
         Ok((wanted, How::Quota { quota_usec, old_usec: quota.quota_usec, period_usec: quota.period_usec }))
     }
 
-    /// How many CPUs the machine has.
+    /// Number of CPUs of the machine.
     fn all_cpus(&self) -> usize {
         self.inputs.cpus.iter().map(|cpu| cpu.id).collect::<CpuSet>().len()
     }
 
-    /// The quota from now on; `None` = unlimited.
+    /// The new quota in microseconds; `None` = unlimited.
     fn next_quota(&mut self, quota: Quota) -> Option<u64> {
         let step = if self.is_responsive() {
             let node_milli = signed(self.node.capacity.0);
-            // Unlimited means the whole node.
+            // Without a quota, batch pods have the whole node.
             let current =
                 quota.quota_usec.map_or(node_milli, |usec| signed(qosm_sdk::scale(usec, 1000, quota.period_usec)));
             let allowed = self.bounded(current, node_milli / 100 + 1);
@@ -313,7 +312,7 @@ impl Round<'_> {
     }
 }
 
-/// A quota for the tier. A larger one within it is lifted meanwhile by the host, since cgroup v1 takes none above the parent's.
+/// A quota for the tier. The host lifts larger quotas below the tier meanwhile, since cgroup v1 refuses a quota above the parent's.
 fn of_tier(quota_usec: u64) -> (Target, Setting) {
     (TIER, Setting::Quota(Some(quota_usec)))
 }

@@ -1,4 +1,4 @@
-//! What a decision is made from. A thin layer fills it from the host's columns.
+//! The inputs of an evaluation. `sources` and `meter` fill them from the host's columns.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,47 @@ use qosm_sdk::{ContainerId, KubeQos, MilliCpu, PodId, QosClass};
 use crate::allowed::reserved;
 use crate::{Cpu, CpuSet, Reservation, SystemQos};
 
-/// Samples are taken so often, in microseconds.
+/// Interval between samples, in microseconds.
 pub const INTERVAL_USEC: u64 = 1_000_000;
-/// A sample that is older says nothing.
+/// Age in microseconds above which a sample is ignored.
 pub const MAX_SAMPLE_AGE_USEC: u64 = 2 * INTERVAL_USEC;
 
-/// All that is known at one moment.
+/// All inputs at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
-    /// The Kubernetes node; `None` = not known.
+    /// The Kubernetes node; `None` if unknown.
     pub node: Option<Node>,
-    /// CPU use of the whole node; `None` = not measured.
+    /// CPU use of the whole node; `None` if not measured.
     pub node_used: Option<Sample>,
-    /// All pods of the node; empty = not known, since a node without any pod has no kubelet.
+    /// All pods of the node; empty if unknown, since a node with a kubelet always has pods.
     pub pods: Vec<Pod>,
-    /// CPU use of pods, known or not; `None` = not measured.
+    /// CPU use by pod, including unknown pods; `None` if not measured.
     pub pods_used: Option<BTreeMap<PodId, Sample>>,
-    /// Processes beside Kubernetes that the configuration names.
+    /// Host applications that the configuration names.
     pub host_apps: Vec<HostApp>,
-    /// The CPUs that are online; empty = not known.
+    /// CPUs that are online; empty if unknown.
     pub cpus: Vec<Cpu>,
-    /// What the kubelet does about CPUs by itself.
+    /// State of the kubelet's CPU manager.
     pub kubelet: Kubelet,
-    /// What the kernel says now.
+    /// Values in force in the kernel.
     pub in_force: InForce,
-    /// What can be written here.
+    /// Which knobs can be written.
     pub controls: Controls,
-    /// Whether the pods outside of the tier BestEffort suddenly use more CPU than they did for some seconds.
+    /// Whether the CPU use of pods outside the tier BestEffort suddenly exceeds that of the last few seconds.
     pub has_load_risen: bool,
 }
 
 /// A measured CPU use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// In millionths of a CPU.
+    /// CPU use in millionths of a CPU.
     pub micro_cpu: u64,
-    /// When the window that it was measured in ended, on the clock of `now`.
+    /// End of the measurement window, on the clock of `now`.
     pub at_usec: u64,
 }
 
 impl Sample {
-    /// The use, unless it was measured too long ago.
+    /// The use; `None` if the sample is older than [`MAX_SAMPLE_AGE_USEC`].
     pub fn fresh(&self, now_usec: u64) -> Option<u64> {
         (now_usec.saturating_sub(self.at_usec) <= MAX_SAMPLE_AGE_USEC).then_some(self.micro_cpu)
     }
@@ -67,7 +67,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// CPU kept from pods: the kubelet's reservation or the annotation's, whichever is more.
+    /// CPU that the node keeps from pods: the kubelet's reservation or the annotation's, whichever is larger.
     pub fn reserved(&self) -> MilliCpu {
         reserved(self.capacity, self.allocatable, MilliCpu(self.reservation.cpu_milli))
     }
@@ -76,28 +76,28 @@ impl Node {
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Names it in samples and targets.
+    /// Id of the pod in samples and targets.
     pub id: PodId,
-    /// The class of its label; `None` where it has none or one that does not exist.
+    /// The class of its label; `None` if it has none or an unknown one.
     pub class: Option<QosClass>,
-    /// Kubernetes' QoS of it: which tier it is in.
+    /// Kubernetes QoS of the pod, which decides its tier.
     pub kube_qos: KubeQos,
-    /// Whether it is pending or running.
+    /// Whether the pod is pending or running.
     pub is_active: bool,
-    /// The CPUs that the annotation [`cpu_sets::RESOURCE_STATUS`] pins it to; empty where it does not.
+    /// CPUs that the annotation [`cpu_sets::RESOURCE_STATUS`] pins the pod to; empty if it is not pinned.
     pub pinned: CpuSet,
-    /// Whether that annotation chooses NUMA nodes for it.
+    /// Whether that annotation assigns NUMA nodes to the pod.
     pub has_numa_nodes: bool,
-    /// Its containers that have a cgroup.
+    /// Containers of the pod that have a cgroup.
     pub containers: Vec<ContainerId>,
-    /// How long it waited for CPUs; `None` = not measured.
+    /// CPU pressure of the pod; `None` if not measured.
     pub pressure: Option<Pressure>,
-    /// Whether the trigger [`crate::EARLY_TICK`] fired for it.
+    /// Whether the trigger [`crate::EARLY_TICK`] fired for the pod.
     pub is_alarmed: bool,
 }
 
 impl Pod {
-    /// A running Burstable pod of no class, without containers.
+    /// An active Burstable pod without class and containers.
     pub fn new(id: PodId) -> Self {
         Self {
             id,
@@ -112,93 +112,93 @@ impl Pod {
         }
     }
 
-    /// Whether it is within the tier that is suppressed.
+    /// Whether the pod is active and in the suppressed tier.
     pub fn is_in_tier(&self) -> bool {
         self.is_active && self.kube_qos == KubeQos::BestEffort
     }
 }
 
-/// PSI of a pod's CPU over a window, all in microseconds.
+/// CPU pressure (PSI) of a pod over a window, all in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressure {
     /// Time in which at least one task waited for a CPU (`some`).
     pub some_usec: u64,
-    /// Time for which its own CFS quotas held it back, which the kernel counts as waiting too.
+    /// Time in which its own CFS quotas throttled the pod, which the kernel counts as waiting too.
     pub throttled_usec: u64,
     /// Length of the window.
     pub window_usec: u64,
 }
 
 impl Pressure {
-    /// Time that it waited for others.
+    /// Time in which the pod waited for a CPU that others used.
     pub fn stalled_usec(&self) -> u64 {
         self.some_usec.saturating_sub(self.throttled_usec)
     }
 
-    /// Whether that is at least so many percent of the window.
+    /// Whether the stall time is at least `percent` of the window.
     pub fn is_at_least(&self, percent: u32) -> bool {
         self.window_usec > 0
             && u128::from(self.stalled_usec()) * 100 >= u128::from(percent) * u128::from(self.window_usec)
     }
 }
 
-/// Where the cgroup of a host application begins.
+/// Where the cgroup of a host application is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupBase {
     /// Below the tier BestEffort (`KubepodsBesteffort`).
     KubepodsBestEffort,
-    /// Anywhere else, also where nothing is said.
+    /// Anywhere else, or not specified.
     Other,
 }
 
-/// A process beside Kubernetes, from `host-application-config`.
+/// A process outside Kubernetes, from `host-application-config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostApp {
-    /// Its class.
+    /// QoS class of the application.
     pub class: Option<QosClass>,
     /// Where its cgroup is.
     pub base: CgroupBase,
-    /// Its CPU use in millionths of a CPU; `None` = not measured, or too long ago.
+    /// CPU use in millionths of a CPU; `None` if not measured, or too long ago.
     pub used_micro_cpu: Option<u64>,
 }
 
 impl HostApp {
-    /// Whether it is batch: by class and by place.
+    /// Whether the application is batch: its class is BE and its cgroup is below the tier BestEffort.
     pub fn is_be(&self) -> bool {
         self.class == Some(QosClass::Be) && self.base == CgroupBase::KubepodsBestEffort
     }
 }
 
-/// What the kubelet's CPU manager does.
+/// State of the kubelet's CPU manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kubelet {
-    /// Whether its policy is `static`: it then writes the cpusets of pods by itself.
+    /// Whether its policy is `static`. The kubelet then writes the cpusets of pods itself.
     pub is_static: bool,
-    /// CPUs that it has given to containers alone, from `cpu_manager_state`.
+    /// CPUs that it gave to containers exclusively, from `cpu_manager_state`, and its reserved CPUs.
     pub exclusive: CpuSet,
 }
 
-/// A CFS quota as the kernel has it.
+/// A CFS quota in force in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// CPU time for each period, in microseconds; `None` = unlimited.
+    /// CPU time per period, in microseconds; `None` = unlimited.
     pub quota_usec: Option<u64>,
     /// Length of the period in microseconds.
     pub period_usec: u64,
 }
 
-/// What the kernel says now.
+/// Values in force in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InForce {
-    /// CPUs of the tier BestEffort (effective); `None` = cannot be read.
+    /// Effective CPUs of the tier BestEffort; `None` if they cannot be read.
     pub tier_cpus: Option<CpuSet>,
-    /// CPUs of the tier's containers (effective).
+    /// Effective CPUs of the tier's containers.
     pub container_cpus: BTreeMap<ContainerId, CpuSet>,
-    /// CFS quota of the tier; `None` = cannot be read.
+    /// CFS quota of the tier; `None` if it cannot be read.
     pub tier_quota: Option<Quota>,
 }
 
-/// What can be written here.
+/// Which knobs can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controls {
     /// `cpuset.cpus`, down to containers.
@@ -228,7 +228,7 @@ mod tests {
             (0, 2_000_000, Some(7)),
             (0, 2_000_001, None),
             (5, 2_000_005, Some(7)),
-            // A clock that went back makes nothing old.
+            // If the clock goes back, no sample becomes stale.
             (9_000_000, 1_000_000, Some(7)),
         ] {
             assert_eq!(Sample { micro_cpu: 7, at_usec }.fresh(now_usec), fresh, "{at_usec} {now_usec}");
@@ -244,7 +244,7 @@ mod tests {
             (pressure(500_000, 400_001, 1_000_000), 10, false),
             (pressure(100, 900, 1_000_000), 1, false),
             (pressure(0, 0, 1_000_000), 0, true),
-            // An empty window says nothing.
+            // An empty window is never at least a percentage.
             (pressure(5, 0, 0), 10, false),
             (pressure(u64::MAX, 0, u64::MAX), 100, true),
         ] {

@@ -1,14 +1,12 @@
-//! BE CPU suppression: as latency-sensitive load rises, batch pods may use fewer CPUs; as it falls, more again, in small
-//! steps.
+//! BE CPU suppression: as latency-sensitive load rises, batch pods get fewer CPUs; as it falls, they get more again in small steps.
 //!
-//! The strategy is the node's (`resource-threshold-config` of the cluster ConfigMap), so pods have nothing to ask. What is held
-//! is held by the tier BestEffort, and only under the kubelet's static CPU manager by containers.
+//! The strategy belongs to the node (`resource-threshold-config` of the cluster ConfigMap), so pods have nothing to configure. Values are
+//! held on the tier BestEffort, and on containers only under the kubelet's static CPU manager.
 //!
-//! The core is pure: inputs are plain values, the clock among them, and what comes out is what is to be held. Reading
-//! order: [`config`] (what can be asked), [`input`] (what is known; `sources` and `meter` fill it), [`allowed`] (how much batch
-//! pods may use), [`set`] with [`pick`] and [`quota`] (the two modes), [`pressure`] (the second input), [`decide`] (one
-//! evaluation), [`verdict`] (why), [`state`]. How a set gets into the kernel, in which order and on which version of cgroups, is
-//! the host's work.
+//! The core is pure: inputs, including the clock, are plain values, and the output is what to hold. Reading order: [`config`]
+//! (configuration), [`input`] (inputs; `sources` and `meter` fill them), [`allowed`] (how much batch pods may use), [`set`] with [`pick`]
+//! and [`quota`] (the two modes), [`pressure`] (the second input), [`decide`] (one evaluation), [`verdict`] (reasons), [`state`]. The host
+//! writes sets to the kernel in the right order, for either version of cgroups.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -66,32 +64,32 @@ use crate::sources::Sources;
 
 qosm_sdk::export!(BeSuppress);
 
-/// Koordinator's steps are a second apart; a tick that is a little early is one.
+/// Koordinator's steps are a second apart; the tolerance accepts a tick that comes slightly early.
 const KOORDINATOR_WINDOW_USEC: u64 = input::INTERVAL_USEC - input::INTERVAL_USEC / 10;
-/// The state is saved so often: it is worth little, and each time costs a write to the disk.
+/// Interval between saves of the state: it is worth little, and each save costs a write to the disk.
 const SAVE_EVERY_USEC: u64 = 30_000_000;
-/// A container that yields to all others has this weight where the kernel has no `cpu.idle`.
+/// Weight of a container that yields to all others, where the kernel has no `cpu.idle`.
 const LEAST_WEIGHT: u32 = 1;
 
 /// The policy.
 #[derive(Clone, Debug, Default)]
 pub struct BeSuppress {
     config: Config,
-    /// Generation of the cluster's configuration that `config` has; `None` = read it in any case.
+    /// Generation of the cluster's configuration that `config` is based on; `None` = read it at the next evaluation.
     config_seen: Option<u64>,
     sources: Sources,
     meter: Meter,
     state: State,
-    /// What the operator was told of the configuration.
+    /// The configuration as last logged for the operator.
     told: String,
     is_restored: bool,
     saved: Vec<u8>,
     saved_at_usec: u64,
-    /// Time since the start, as the ticks tell it.
+    /// Time since the start: the sum of the ticks' windows.
     now_usec: u64,
-    /// Why batch pods do not get what would be theirs, as the last decision has it.
+    /// Why batch pods do not get the CPU that would be theirs, from the last decision; `None` if they do.
     unmet: Option<String>,
-    /// What was declared last, with the reason of the evaluation that chose it.
+    /// The values declared last, each with the reason from the evaluation that chose it.
     held: Vec<(Target, Setting, String)>,
 }
 
@@ -107,7 +105,7 @@ impl Policy for BeSuppress {
         let config = Config { policy: settings, strategy: self.config.strategy.clone() };
         config.check().map_err(|error| format!("field `{}` of the policy's configuration: {error}", error.field))?;
         self.config = config;
-        // What is configured is told anew, if it is another.
+        // The effective configuration is logged again if it has changed.
         self.config_seen = None;
         if !std::mem::replace(&mut self.is_restored, true) {
             self.saved = host.load_state();
@@ -128,7 +126,7 @@ impl Policy for BeSuppress {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         self.read_strategy(host);
         if !self.config.is_enabled() {
-            // No column is read, and nothing is declared, so that all of it is released.
+            // Nothing is declared, so all values are released; no column is read.
             self.state = State::default();
             self.meter.clear();
             self.held.clear();
@@ -141,7 +139,7 @@ impl Policy for BeSuppress {
         self.meter.add(tick.window_usec, host.node().cpu_usage_usec, &groups, applications);
         self.sources.read(host);
         if tick.window_usec == 0 && !self.config.policy.be_cpu_manager {
-            // The first evaluation: nothing can have been measured.
+            // The first evaluation has no measurements.
             host.keep_all();
             return Ok(());
         }
@@ -195,7 +193,7 @@ impl BeSuppress {
         }
     }
 
-    /// All that is known at this moment.
+    /// Collects the inputs of this evaluation.
     fn inputs<H: Host>(&mut self, host: &mut H, alarms: &[Alarm]) -> Inputs {
         let least = match self.config.policy.profile {
             Profile::Responsive => meter::MIN_WINDOW_USEC,
@@ -226,7 +224,7 @@ impl BeSuppress {
                 .find(|row| row.target == tier)
                 .map(|row| input::Quota { quota_usec: row.quota_usec, period_usec: row.period_usec }),
         };
-        // A kernel or mount without the controller has no row at all; one row that is missing cannot be read.
+        // Without the controller there are no rows at all; if only the tier's row is missing, its value could not be read.
         let controls = Controls { cpuset: !sets.is_empty(), quota: !bandwidth.is_empty(), ..Controls::default() };
         Inputs {
             node: self.sources.node(),
@@ -242,7 +240,7 @@ impl BeSuppress {
         }
     }
 
-    /// Says why batch pods do not get what would be theirs; it counts until the next evaluation.
+    /// Remarks why batch pods do not get the CPU that would be theirs; a remark lasts until the next evaluation.
     fn remark(&self, host: &mut impl Log) {
         if let Some(why) = &self.unmet {
             let knob = if self.config.strategy.wants_quota() { "cpu.quota" } else { "cpuset.cpus" };
@@ -250,7 +248,7 @@ impl BeSuppress {
         }
     }
 
-    /// Declares what is to be held. The reason is that of the evaluation which chose a value, not of each one that leaves it there.
+    /// Declares the values to hold. The reason is that of the evaluation that chose a value, not of those that keep it.
     fn declare<H: Host>(&mut self, host: &mut H, wanted: Vec<(Target, Setting)>, verdict: &verdict::Verdict) {
         let before = std::mem::take(&mut self.held);
         let mut text = None;
@@ -270,7 +268,7 @@ impl BeSuppress {
             Setting::Cpus(cpus) => host.set_cpus(target, &cpus.iter().collect::<Vec<_>>(), reason),
             Setting::Quota(quota) => host.set_quota(target, *quota, reason),
             Setting::Weight(weight) => host.set_weight(target, u32::try_from(*weight).unwrap_or(LEAST_WEIGHT), reason),
-            // The kubelet writes the tier's weight, which `cpu.idle` there would refuse it: so it is for containers.
+            // With `cpu.idle` on the tier, the kernel would refuse the kubelet's writes of its weight. So `cpu.idle` is set on containers.
             Setting::Idle => {
                 host.set_weight(target, LEAST_WEIGHT, reason);
                 for container in self.sources.batch_containers() {

@@ -1,4 +1,4 @@
-//! What the node and its pods used, measured over windows that are long enough to say something.
+//! Measures the CPU use of the node and its pods over sufficiently long windows.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use qosm_sdk::{ApplicationUse, Group, GroupUse, PodId, QosClass, Tier, scale};
 use crate::input::{CgroupBase, HostApp, Pressure, Sample};
 
 const USEC: u64 = 1_000_000;
-/// Use over a shorter time says little: the window goes on to the next evaluation.
+/// Minimum length of a window in microseconds; a shorter one continues until the next evaluation.
 pub(crate) const MIN_WINDOW_USEC: u64 = 50_000;
 
-/// A window under way, and the last one that ended.
+/// The current window, and the result of the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     window_usec: u64,
-    /// CPU time of the node; `None` = not known of some part of the window.
+    /// CPU time of the node; `None` if unknown for some part of the window.
     node_usec: Option<u64>,
-    /// CPU time of pods; `None` = groups were not measured in some part of the window.
+    /// CPU time by pod; `None` if groups were not measured for some part of the window.
     pods_usec: Option<BTreeMap<PodId, u64>>,
-    /// CPU time of applications beside Kubernetes, by name.
+    /// CPU time of host applications, by name.
     applications_usec: BTreeMap<String, Application>,
-    /// Time that pods waited, and that their own quotas held them back.
+    /// By pod: time in which it waited for a CPU, and time in which its own quotas throttled it.
     waits: BTreeMap<PodId, (u64, u64)>,
     last: Measured,
 }
 
-/// An application beside Kubernetes.
+/// A host application.
 #[derive(Clone, Debug)]
 struct Application {
     class: Option<QosClass>,
@@ -33,19 +33,19 @@ struct Application {
     used_usec: u64,
 }
 
-/// What was measured in a window.
+/// The measurements of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
     pub(crate) node: Option<Sample>,
     pub(crate) pods: Option<BTreeMap<PodId, Sample>>,
-    /// Those that have been measured.
+    /// Host applications with a measurement.
     pub(crate) applications: Vec<HostApp>,
-    /// Of pods whose kernel counts it.
+    /// CPU pressure by pod, if the kernel measures it.
     pub(crate) pressure: BTreeMap<PodId, Pressure>,
 }
 
 impl Meter {
-    /// Adds what was measured since the last evaluation.
+    /// Adds the measurements since the last evaluation.
     pub(crate) fn add(
         &mut self,
         window_usec: u64,
@@ -85,12 +85,13 @@ impl Meter {
         }
     }
 
-    /// How long the window under way is.
+    /// Length of the current window, in microseconds.
     pub(crate) fn window_usec(&self) -> u64 {
         self.window_usec
     }
 
-    /// Ends the window if it is as long as `least_usec`; then, or of the last one that ended, says what was measured. Pressure is told once.
+    /// Ends the window if it is at least `least_usec` long and returns its measurements. Otherwise returns those of the last window,
+    /// without pressure: each pressure value is returned once.
     pub(crate) fn close(&mut self, now_usec: u64, least_usec: u64) -> Measured {
         if self.window_usec < least_usec.max(1) {
             return Measured { pressure: BTreeMap::new(), ..self.last.clone() };
@@ -112,7 +113,7 @@ impl Meter {
         self.last.clone()
     }
 
-    /// Begins anew: windows are missing from now on.
+    /// Discards all measurements, since windows are missing from here on.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -148,7 +149,7 @@ mod tests {
         let measured = meter.close(100_000, MIN_WINDOW_USEC);
         assert_eq!(used(&measured), (Some(700_000), vec![(1, 500_000), (2, 100_000)]));
         assert_eq!(measured.pressure[&1], Pressure { some_usec: 10_000, throttled_usec: 0, window_usec: 100_000 });
-        // Until the next one is long enough the last one counts, but for what it says of waiting.
+        // Until the next window is long enough, the last one is returned again, without pressure.
         meter.add(10_000, Some(10_000), &rows(&[(1, 10_000, 10_000)]), Vec::new());
         let again = meter.close(110_000, MIN_WINDOW_USEC);
         assert_eq!((used(&again), again.pressure.len()), (used(&measured), 0));

@@ -1,8 +1,8 @@
-//! The second input of the profile `responsive`: latency-sensitive pods that wait for a CPU, or suddenly want much more.
+//! The second input of the profile `responsive`: latency-sensitive pods that wait for a CPU, or suddenly use much more.
 //!
-//! Pressure only ever takes: what the formula allows is never exceeded. While a latency-sensitive pod is short of CPU and
-//! batch pods use a share worth mentioning, what they may use becomes smaller by a fraction at a time; then it stays, until
-//! all have been calm for a while; then it grows by the mode's own steps.
+//! Pressure only ever reduces: the result never exceeds what the formula allows. While a latency-sensitive pod is short of CPU and batch
+//! pods use a relevant share, the CPU of batch pods shrinks by a fraction at a time. Then it stays until all latency-sensitive pods have
+//! been calm for a while, and grows again by the mode's own steps.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use crate::config::Settings;
 use crate::input::{INTERVAL_USEC, Inputs, Pod, Pressure};
 use crate::state::State;
 
-/// What brings an evaluation about before its time: tasks of a pod waited for 50 ms of 500 ms. The agent raises it for the node's
-/// pods as a whole too, when those outside of the tier BestEffort suddenly use more CPU.
+/// The trigger for early evaluations: tasks of a pod waited for 50 ms of 500 ms. The agent also raises it for the node's pods as a whole
+/// when those outside the tier BestEffort suddenly use more CPU.
 pub const EARLY_TICK: PressureTrigger = PressureTrigger {
     scope: PressureScope::Pod,
     resource: StalledResource::Cpu,
@@ -23,25 +23,25 @@ pub const EARLY_TICK: PressureTrigger = PressureTrigger {
     window_usec: 500_000,
 };
 
-/// Least time between two cuts: what one of them does has to show first.
+/// Minimum time between two cuts, in microseconds: the effect of the first has to show before the second.
 pub const CUT_INTERVAL_USEC: u64 = 500_000;
 
-/// A shorter window says nothing: between two evaluations that follow each other at once a single wait is a large share.
+/// Minimum window of a pressure value, in microseconds: in a shorter one, a single wait is a large share.
 pub const MIN_WINDOW_USEC: u64 = 100_000;
 
-/// The latency-sensitive pod that waits longest.
+/// The latency-sensitive pod that waits longest, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which.
+    /// The pod.
     pub pod: PodId,
-    /// So long, in microseconds.
+    /// Time it waited, in microseconds.
     pub stalled_usec: u64,
-    /// Of so long; 0 where only the trigger tells of it.
+    /// Length of the window, in microseconds; 0 if only the trigger reported the wait.
     pub window_usec: u64,
 }
 
 impl Waiting {
-    /// The same in words; `name` says how a pod is called.
+    /// Writes it in words; `name` maps a pod to its name.
     pub(crate) fn write(&self, f: &mut impl fmt::Write, name: &dyn Fn(PodId) -> String) -> fmt::Result {
         let pod = name(self.pod);
         match self.window_usec {
@@ -51,21 +51,21 @@ impl Waiting {
     }
 }
 
-/// What pressure says about what batch pods may use.
+/// How pressure bounds the CPU of batch pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Nothing.
+    /// No bound.
     Free,
-    /// It may not become more.
+    /// The CPU of batch pods may not grow. `None`: no pod waits, but the calm has not lasted long enough.
     Hold(Option<Waiting>),
-    /// It is to become less.
+    /// The CPU of batch pods shrinks, since this pod waits.
     Cut(Waiting),
-    /// It is to become less, since latency-sensitive pods suddenly use more.
+    /// The CPU of batch pods shrinks, since latency-sensitive pods suddenly use more.
     Risen,
 }
 
 impl Bound {
-    /// Looks at all latency-sensitive pods. `be_micro_cpu` is what batch pods use, of a node of `capacity_milli`.
+    /// Evaluates all latency-sensitive pods. `be_micro_cpu` is the use of batch pods, `capacity_milli` the capacity of the node.
     pub(crate) fn now(
         state: &mut State,
         settings: &Settings,
@@ -89,7 +89,7 @@ impl Bound {
                 .is_some_and(|pressure| pressure.stalled_usec() > 0 && pressure.is_at_least(settings.ls_calm_percent))
         };
         if state.pressed_at_usec.is_some() && !sensitive().all(is_calm) {
-            // In between: waiting for calm begins anew.
+            // The pod is neither short nor calm: the calm period starts again.
             state.pressed_at_usec = Some(now_usec);
         }
         if inputs.has_load_risen && is_to_blame && may_cut(state) {
@@ -105,8 +105,7 @@ impl Bound {
         }
     }
 
-    /// Applies it to an amount: `current` is what batch pods have now, `least` the smallest change that shows. All of one
-    /// unit.
+    /// Applies the bound to an amount. `current` is what batch pods have now, `least` the smallest effective change; all in the same unit.
     pub fn apply(self, settings: &Settings, allowed: i64, current: i64, least: i64) -> i64 {
         match self {
             Self::Free => allowed,
@@ -119,13 +118,13 @@ impl Bound {
     }
 }
 
-/// The pod's pressure, if its window is long enough to say something.
+/// The pod's pressure; `None` if its window is too short.
 fn measured(pod: &Pod) -> Option<Pressure> {
     pod.pressure.filter(|pressure| pressure.window_usec >= MIN_WINDOW_USEC)
 }
 
-/// Whether tasks of a pod wait so long that something has to be done. The trigger tells it of pods that no window is known
-/// of; the kernel does not know how much of it is the pod's own quota.
+/// Whether tasks of a pod wait long enough to act. The trigger also counts for pods without a known window, unless the pod was
+/// throttled: the kernel does not tell how much of the wait the pod's own quota caused.
 fn is_short(pod: &Pod, settings: &Settings) -> bool {
     let is_throttled = pod.pressure.is_some_and(|pressure| pressure.throttled_usec > 0);
     pod.is_alarmed && !is_throttled
@@ -138,15 +137,15 @@ fn wait(pod: &Pod) -> Waiting {
     Waiting { pod: pod.id, stalled_usec, window_usec }
 }
 
-/// By share of the window, then the smaller id.
+/// Orders by share of the window; of equal shares, the smaller pod id is the greater.
 fn longer(one: &Waiting, other: &Waiting) -> std::cmp::Ordering {
     let share = |waiting: &Waiting, window: u64| u128::from(waiting.stalled_usec) * u128::from(window.max(1));
     share(one, other.window_usec).cmp(&share(other, one.window_usec)).then(other.pod.cmp(&one.pod))
 }
 
-/// Whether a rise may take place: as often as koordinator decides, however often pressure brings an evaluation about.
+/// Whether the CPU of batch pods may rise now: once per interval, as with koordinator, however often pressure triggers evaluations.
 pub(crate) fn may_rise(state: &State, now_usec: u64) -> bool {
-    // A tick that is a little early is not one too many.
+    // The tolerance accepts a tick that comes slightly early.
     state.risen_at_usec.is_none_or(|at| now_usec.saturating_sub(at) >= INTERVAL_USEC - INTERVAL_USEC / 10)
 }
 
@@ -177,16 +176,16 @@ mod tests {
             (vec![ls(1, 0)], be, Bound::Free),
             (vec![ls(1, 99_999)], be, Bound::Free),
             (vec![ls(1, 100_000)], be, Bound::Cut(waiting(1, 100_000))),
-            // The one that waits longest is named; of equals the first.
+            // The pod that waits longest is reported; of equals, the first.
             (vec![ls(1, 100_000), ls(2, 300_000), ls(3, 300_000)], be, Bound::Cut(waiting(2, 300_000))),
-            // Batch pods use less than 5 % of 16 CPUs: they are not to blame.
+            // Batch pods use less than 5 % of 16 CPUs, so they are not the cause.
             (vec![ls(1, 100_000)], 799_999, Bound::Hold(Some(waiting(1, 100_000)))),
             (vec![ls(1, 100_000)], 800_000, Bound::Cut(waiting(1, 100_000))),
-            // Only latency-sensitive pods that run count.
+            // Only active latency-sensitive pods count.
             (vec![Pod { class: Some(QosClass::Be), ..ls(1, 900_000) }], be, Bound::Free),
             (vec![Pod { kube_qos: KubeQos::BestEffort, ..ls(1, 900_000) }], be, Bound::Free),
             (vec![Pod { is_active: false, ..ls(1, 900_000) }], be, Bound::Free),
-            // A window of a few milliseconds says nothing.
+            // A window of less than 100 ms is ignored.
             (
                 vec![Pod {
                     pressure: Some(Pressure { some_usec: 99_999, throttled_usec: 0, window_usec: 99_999 }),
@@ -195,7 +194,7 @@ mod tests {
                 be,
                 Bound::Free,
             ),
-            // The trigger counts, unless the pod's own quota held it back.
+            // The trigger counts, unless the pod's own quota throttled it.
             (vec![Pod { is_alarmed: true, ..ls(1, 5) }], be, Bound::Cut(waiting(1, 5))),
             (
                 vec![Pod { is_alarmed: true, ..Pod::new(1) }],
@@ -243,7 +242,7 @@ mod tests {
             assert_eq!(now(&mut state, &calm, 2_000_000, second(number)), Bound::Hold(None), "{number}");
         }
         assert_eq!(now(&mut state, &calm, 2_000_000, second(6)), Bound::Free);
-        // What is in between asks for no calm by itself.
+        // A wait between the two thresholds does not start a calm period by itself.
         assert_eq!(now(&mut state, &between, 2_000_000, second(7)), Bound::Free);
     }
 
@@ -264,7 +263,7 @@ mod tests {
             (Bound::Hold(None), 9_000, 4_000, 1_000, 4_000),
             (Bound::Hold(None), 3_000, 4_000, 1_000, 3_000),
             (cut, 9_000, 10_000, 1_000, 8_000),
-            // A fifth of 4 CPUs is less than one: one.
+            // A fifth of 4 CPUs is less than the smallest change of one CPU.
             (cut, 9_000, 4_000, 1_000, 3_000),
             (cut, 1_000, 4_000, 1_000, 1_000),
             (cut, -500, 4_000, 1_000, -500),

@@ -1,13 +1,13 @@
-//! How operators speak to the policy.
+//! The policy's description.
 
 use qosm_sdk::{Description, Trigger};
 
 use crate::pressure::EARLY_TICK;
 
-/// Key of the cluster ConfigMap. Its other fields are about eviction.
+/// Key of the cluster ConfigMap; the policy `eviction` uses its other fields.
 pub(crate) const CONFIG_MAP_KEY: &str = "resource-threshold-config";
 
-/// What the policy calls itself. It takes no configuration from pods, so it has no protocol: a strategy is the node's.
+/// Describes the policy. Pods have nothing to configure (the strategy belongs to the node), so it declares no protocol.
 pub(crate) fn description() -> Description {
     Description::new(
         "be-suppress",

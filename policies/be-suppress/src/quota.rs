@@ -2,23 +2,23 @@
 
 use crate::input::Quota;
 
-/// The period that koordinator takes for granted, in microseconds.
+/// The CFS period that koordinator assumes, in microseconds.
 pub const PERIOD_USEC: u64 = 100_000;
-/// Batch pods keep at least so much of a period of 100 ms: a fiftieth of a CPU.
+/// Minimum quota of batch pods per period of 100 ms, in microseconds: a fiftieth of a CPU.
 pub const MIN_QUOTA_USEC: u64 = 2_000;
 
-/// What becomes of the quota.
+/// How the quota changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It stays: the change is too small.
+    /// It stays: the change is too small, or a rise is not due yet.
     Stay,
-    /// This one, in microseconds for each period.
+    /// The new quota, in microseconds per period.
     Set(u64),
 }
 
-/// A step as koordinator takes it: at least [`MIN_QUOTA_USEC`]; changes below 1 % of the node are left out unless the
-/// target is that minimum; a rise is at most 10 % of the node, but from unlimited. Unlimited counts as −1 in both
-/// comparisons, and the period as 100 ms.
+/// A step as koordinator takes it. The quota is at least [`MIN_QUOTA_USEC`]; changes below 1 % of the node are skipped unless the target is
+/// that minimum; a rise is at most 10 % of the node, except from unlimited. Unlimited counts as −1 in both comparisons, and the period as
+/// 100 ms.
 ///
 /// Source: koordinator `pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go`.
 pub fn koordinator_step(allowed_milli: i64, current_usec: Option<u64>, capacity_milli: i64) -> Step {
@@ -34,8 +34,8 @@ pub fn koordinator_step(allowed_milli: i64, current_usec: Option<u64>, capacity_
     Step::Set(current_usec.map_or(target, |current| target.min(current.saturating_add(node / 10))))
 }
 
-/// A step of the profile `responsive`: the same in the period that is in force, and from unlimited always down to the
-/// target. `may_rise` tells whether the quota may become larger now.
+/// A step of the profile `responsive`: the same rules with the period in force, but from unlimited it always goes down to the target.
+/// `may_rise` tells whether the quota may grow now.
 pub fn responsive_step(allowed_milli: i64, current: Quota, capacity_milli: i64, may_rise: bool) -> Step {
     let target = target(allowed_milli, current.period_usec);
     let node = node_cpus(capacity_milli).saturating_mul(current.period_usec);
@@ -49,18 +49,18 @@ pub fn responsive_step(allowed_milli: i64, current: Quota, capacity_milli: i64, 
     Step::Set(target.min(current_usec.saturating_add(node / 10)))
 }
 
-/// What so much CPU comes to in a period, at least the minimum.
+/// The quota per period for this amount of CPU; at least the minimum.
 fn target(allowed_milli: i64, period_usec: u64) -> u64 {
     let milli = u64::try_from(allowed_milli).unwrap_or(0);
     qosm_sdk::scale(milli, period_usec, 1000).max(minimum(period_usec))
 }
 
-/// A fiftieth of a CPU; not below what the kernel takes.
+/// A fiftieth of a CPU; at least 1000 µs, the smallest quota that the kernel accepts.
 fn minimum(period_usec: u64) -> u64 {
     qosm_sdk::scale(MIN_QUOTA_USEC, period_usec, PERIOD_USEC).max(1_000)
 }
 
-/// Whole CPUs of a node, rounded up as Kubernetes does.
+/// Number of CPUs of the node, rounded up as Kubernetes does.
 fn node_cpus(capacity_milli: i64) -> u64 {
     u64::try_from(capacity_milli).unwrap_or(0).div_ceil(1000)
 }
@@ -75,15 +75,15 @@ mod tests {
     fn koordinators_steps_by_hand() {
         // 16 CPUs: 1 % is 16000 µs, 10 % are 160000 µs.
         for (allowed, current, step) in [
-            // Down at once, however far.
+            // Down at once, by any amount.
             (1_200, Some(1_500_000), Step::Set(120_000)),
             (3_200, Some(1_000_000), Step::Set(320_000)),
-            // At least 2000, also where nothing is allowed.
+            // At least 2000 µs, even if nothing is allowed.
             (0, Some(1_500_000), Step::Set(2_000)),
             (-5_000, Some(1_500_000), Step::Set(2_000)),
             (19, Some(1_500_000), Step::Set(2_000)),
             (21, Some(1_500_000), Step::Set(2_100)),
-            // Below 1 % of the node nothing changes: 15999 µs, then 16000.
+            // A change below 1 % of the node is skipped: 15999 µs is, 16000 µs is not.
             (1_000, Some(115_999), Step::Stay),
             (1_000, Some(84_001), Step::Stay),
             (1_000, Some(116_000), Step::Set(100_000)),
@@ -97,7 +97,7 @@ mod tests {
             (2_601, Some(100_000), Step::Set(260_000)),
             // From unlimited to any quota.
             (8_000, None, Step::Set(800_000)),
-            // But for a quota that is small: its distance from −1 is, too.
+            // Except for a small quota, whose distance from −1 is small too.
             (100, None, Step::Stay),
             (159, None, Step::Stay),
             (160, None, Step::Set(16_000)),
@@ -117,17 +117,17 @@ mod tests {
             (1_200, quota(Some(1_500_000)), true, Step::Set(120_000)),
             (8_000, quota(Some(100_000)), true, Step::Set(260_000)),
             (8_000, quota(Some(100_000)), false, Step::Stay),
-            // Falling does not ask.
+            // A decrease does not depend on `may_rise`.
             (500, quota(Some(100_000)), false, Step::Set(50_000)),
             (1_000, quota(Some(115_999)), true, Step::Stay),
-            // Unlimited on a node that is full is brought down all the same.
+            // On a full node, an unlimited quota is reduced all the same.
             (100, quota(None), true, Step::Set(10_000)),
             (100, quota(None), false, Step::Set(10_000)),
             (-1, quota(None), true, Step::Set(2_000)),
             // A period of 10 ms: 1 % of the node is 1600 µs, 10 % are 16000 µs.
             (1_200, Quota { quota_usec: Some(150_000), period_usec: 10_000 }, true, Step::Set(12_000)),
             (8_000, Quota { quota_usec: Some(10_000), period_usec: 10_000 }, true, Step::Set(26_000)),
-            // The kernel takes no quota below 1000 µs.
+            // The kernel refuses quotas below 1000 µs.
             (0, Quota { quota_usec: None, period_usec: 10_000 }, true, Step::Set(1_000)),
         ] {
             assert_eq!(responsive_step(allowed, current, 16_000, may_rise), step, "{allowed} {current:?} {may_rise}");

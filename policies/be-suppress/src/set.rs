@@ -6,22 +6,21 @@ use crate::config::Profile;
 use crate::input::{Inputs, Kubelet, Node, Pod};
 use crate::{Cpu, CpuSet, pick};
 
-/// Batch pods keep so many CPUs where there are as many.
+/// Minimum number of CPUs of batch pods, if that many are available.
 pub const MIN_CPUS: u64 = 2;
 
-/// The CPUs that batch pods may have, by who else has them.
+/// The CPUs that batch pods may have, by the other pods that use them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
-    /// Those that LSR pods are pinned to.
+    /// CPUs that LSR pods are pinned to.
     pub lsr: Vec<Cpu>,
-    /// All others.
+    /// All other CPUs.
     pub ls: Vec<Cpu>,
 }
 
 impl Pools {
-    /// Sorts the CPUs. Out are those that the node reserves, those that SYSTEM has alone, and those of pods labelled LSE;
-    /// in the profile `responsive` also those that the kubelet has given to containers alone. A CPU of two pods belongs to
-    /// the stricter one.
+    /// Sorts the CPUs. CPUs that the node reserves, that are exclusive to SYSTEM, or that LSE pods are pinned to are left out; with the
+    /// profile `responsive` also those that the kubelet gave to containers exclusively. A CPU of two pods belongs to the stricter class.
     pub fn new(cpus: &[Cpu], node: &Node, pods: &[Pod], kubelet: &Kubelet, profile: Profile) -> Self {
         let mut excluded = node.reservation.cpus.union(&node.system.excluded());
         let mut lsr = CpuSet::default();
@@ -42,58 +41,57 @@ impl Pools {
         pools
     }
 
-    /// Of these inputs.
+    /// The pools of these inputs.
     pub(crate) fn of(inputs: &Inputs, node: &Node, profile: Profile) -> Self {
         Self::new(&inputs.cpus, node, &inputs.pods, &inputs.kubelet, profile)
     }
 
-    /// How many CPUs.
+    /// Number of CPUs in both pools.
     pub fn len(&self) -> usize {
         self.lsr.len() + self.ls.len()
     }
 
-    /// Whether there is none.
+    /// Whether both pools are empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them: what batch pods may use where nothing is suppressed.
+    /// All CPUs of both pools, which batch pods may use while nothing is suppressed.
     pub fn whole(&self) -> CpuSet {
         self.lsr.iter().chain(&self.ls).map(|cpu| cpu.id).collect()
     }
 }
 
-/// How many CPUs so much CPU comes to: rounded up, at least [`MIN_CPUS`].
+/// Number of CPUs for this amount of CPU, rounded up; at least [`MIN_CPUS`].
 pub fn wanted_cpus(allowed_milli: i64) -> u64 {
     u64::try_from(allowed_milli).unwrap_or(0).div_ceil(1000).max(MIN_CPUS)
 }
 
-/// So many, but not more than a tenth of the node's CPUs (rounded up) above what there was. Shrinking is not limited.
+/// Limits a rise to a tenth of the node's CPUs (rounded up) above `old`. A decrease is not limited.
 pub fn stepped_cpus(wanted: u64, old: u64, node_cpus: u64) -> u64 {
     wanted.min(old.saturating_add(node_cpus.div_ceil(10)))
 }
 
-/// CPUs that were chosen, and from where.
+/// The chosen CPUs, and the pools they come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// In the order in which they were taken, LSR's first.
+    /// The CPUs in the order in which they were taken, those of the LSR pool first.
     pub picked: Vec<u32>,
-    /// How many are from the pool of LSR.
+    /// Number of CPUs from the LSR pool.
     pub from_lsr: usize,
-    /// How many were wanted.
+    /// Number of CPUs that were wanted.
     pub wanted: u64,
 }
 
 impl Choice {
-    /// As a set.
+    /// The CPUs as a set.
     pub fn cpus(&self) -> CpuSet {
         self.picked.iter().copied().collect()
     }
 }
 
-/// Chooses CPUs: from the pool of LSR its share, rounded down, and from the other one the rest. A pool that has fewer than
-/// it should give gives none with `koordinator`; with `responsive` all that there are are taken, so that the choice is
-/// empty only if both pools are.
+/// Chooses CPUs: from the LSR pool its proportional share, rounded down, and the rest from the other pool. A pool that has fewer CPUs than
+/// its share gives none with `koordinator`. With `responsive` it gives all that it has, so the choice is empty only if both pools are.
 ///
 /// Source: koordinator `pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go`.
 pub fn choose(pools: &Pools, wanted: u64, profile: Profile) -> Choice {
@@ -103,7 +101,7 @@ pub fn choose(pools: &Pools, wanted: u64, profile: Profile) -> Choice {
     }
     let mut count = usize::try_from(wanted).unwrap_or(usize::MAX);
     if profile == Profile::Responsive {
-        // Shares of no more than there are never exceed a pool.
+        // If `count` does not exceed the CPUs in both pools, no share exceeds its pool.
         count = count.clamp(1, all);
     }
     let share = qosm_sdk::scale(number(count), number(pools.lsr.len()), number(all));
@@ -200,7 +198,7 @@ mod tests {
             let pools = Pools::new(&cpus, &node, pods, &kubelet, profile);
             assert_eq!((ids(&pools.lsr).as_str(), ids(&pools.ls).as_str()), (lsr, ls), "{profile:?}");
         }
-        // The stricter class has it, in either order.
+        // The stricter class takes precedence, in either order of pods.
         let both = [pinned(1, Some(QosClass::Lsr), "0-1"), pinned(2, Some(QosClass::Lse), "1-2")];
         let reverse = [both[1].clone(), both[0].clone()];
         for pods in [both, reverse] {
@@ -237,9 +235,9 @@ mod tests {
             (few(3), 4, "", "0-2"),
             (few(4), 4, "0-3", "0-3"),
             (few(0), 2, "", ""),
-            // 24 of 16: LSR should give 6 of its 4, the others 18 of their 12.
+            // 24 CPUs of 16: the shares are 6 of LSR's 4 and 18 of the other 12.
             (Pools { lsr: cpus[..4].to_vec(), ls: cpus[4..].to_vec() }, 24, "", "0-15"),
-            // 17 of 16: LSR gives 4, the others should give 13.
+            // 17 CPUs of 16: the shares are 4 of LSR's 4 and 13 of the other 12.
             (Pools { lsr: cpus[..4].to_vec(), ls: cpus[4..].to_vec() }, 17, "0-3", "0-15"),
             (Pools { lsr: cpus[..1].to_vec(), ls: Vec::new() }, 2, "", "0"),
         ] {

@@ -1,4 +1,4 @@
-//! What other interfaces tell of the node and its pods, kept until it changes.
+//! Pods, node and topology as other interfaces report them, cached until they change.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::input::{Kubelet, Node, Pod};
 use crate::{Cpu, Reservation, ResourceStatus, SystemQos};
 use cpu_sets::{AnnotationError, RESERVATION, RESOURCE_STATUS, SYSTEM_QOS};
 
-/// What is known, by the generation at which it was read; `None` = not yet.
+/// The cached facts, with the generation of each source; `None` before the first read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pods: BTreeMap<PodId, Known>,
@@ -26,7 +26,7 @@ pub(crate) struct Sources {
 struct Known {
     facts: PodFacts,
     status: ResourceStatus,
-    /// The annotation that it follows from.
+    /// Text of the annotation that `status` was read from.
     text: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Sources {
         self.objects_seen = None;
     }
 
-    /// Reads what has changed. An annotation that cannot be read is told, and counts as it did before.
+    /// Reads the sources that have changed. An annotation that cannot be read is logged, and the previous value stays in force.
     pub(crate) fn read<H: Host>(&mut self, host: &mut H) {
         let generation = Some(host.pod_objects_generation());
         if self.objects_seen != generation {
@@ -115,7 +115,7 @@ impl Sources {
         self.pods.values().map(pod).collect()
     }
 
-    /// Containers within the tier that is held back.
+    /// The running containers of active pods in the suppressed tier.
     pub(crate) fn batch_containers(&self) -> Vec<ContainerId> {
         let is_batch = |known: &&Known| known.facts.active && known.facts.kube_qos == KubeQos::BestEffort;
         self.pods.values().filter(is_batch).flat_map(|known| running(&known.facts)).collect()

@@ -1,4 +1,4 @@
-//! What is remembered from one evaluation to the next, and beyond the life of the instance.
+//! State kept between evaluations, and saved across restarts of the module.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use crate::CpuSet;
 use crate::verdict::Condition;
 
-/// Layout that this version writes; another one is not read.
+/// Layout that this version writes; other layouts are refused.
 const VERSION: u32 = 1;
 
-/// What is remembered.
+/// State kept between evaluations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// The CPUs that were chosen last.
     pub chosen: Option<CpuSet>,
-    /// When what batch pods may use last became more, on the clock of `now`.
+    /// When the CPU of batch pods last grew, on the clock of `now`.
     pub risen_at_usec: Option<u64>,
-    /// When pressure last made it less.
+    /// When pressure last reduced it.
     pub cut_at_usec: Option<u64>,
-    /// When a latency-sensitive pod was last short of CPU; `None` = long ago.
+    /// When a latency-sensitive pod was last short of CPU; `None` if a full calm period has passed since.
     pub pressed_at_usec: Option<u64>,
-    /// What has been reported and has not ended.
+    /// Conditions that were reported as begun and have not ended.
     pub lasting: BTreeSet<Condition>,
 }
 
@@ -33,16 +33,16 @@ struct Saved<T> {
 }
 
 impl State {
-    /// Writes it; less than 64 KiB, whatever the machine.
+    /// Serializes the state; always less than 64 KiB.
     pub fn save(&self) -> Vec<u8> {
         serde_json::to_vec(&Saved { version: VERSION, state: self }).unwrap_or_default()
     }
 
-    /// Reads what [`State::save`] wrote; nothing saved is a fresh state.
+    /// Reads what [`State::save`] wrote; empty bytes give a fresh state.
     ///
     /// # Errors
     ///
-    /// What is of another layout: begin with a fresh state then, nothing is lost but the pace of the next steps.
+    /// Fails if the bytes cannot be read or have another layout. Start with a fresh state then; only the pace of the next steps is lost.
     pub fn restore(bytes: &[u8]) -> Result<Self, String> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// A clock that began anew makes nothing last forever: what seems to lie ahead was just now.
+    /// Moves timestamps that lie in the future to `now_usec`, so that a restarted clock does not block steps forever.
     pub(crate) fn heed_clock(&mut self, now_usec: u64) {
         for at in [&mut self.risen_at_usec, &mut self.cut_at_usec, &mut self.pressed_at_usec] {
             *at = at.map(|at| at.min(now_usec));

@@ -1,4 +1,4 @@
-//! Why: what a decision came from, in values and in short English.
+//! The reasons for a decision, as values and in English.
 
 use std::fmt;
 
@@ -9,80 +9,80 @@ use crate::CpuSet;
 use crate::allowed::Allowed;
 use crate::pressure;
 
-/// What an evaluation came to.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The strategy is not enabled: everything is released.
     Off,
-    /// Nothing is changed, since something is not known.
+    /// An input is missing, so nothing changes.
     Unchanged(Missing),
-    /// Batch pods' CPUs are managed by NUMA node: they may use this set.
+    /// CPUs of batch pods are managed by NUMA node, within this set.
     ByNumaNode(CpuSet),
-    /// Batch pods are held back.
+    /// Batch pods are suppressed.
     Suppressed {
-        /// What they may use.
+        /// CPU that batch pods may use.
         allowed: Allowed,
-        /// What pressure says about that.
+        /// How pressure bounds it.
         pressure: pressure::Bound,
         /// How it is enforced.
         how: How,
     },
 }
 
-/// What is not known.
+/// An input that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Missing {
     /// The Kubernetes node, or its capacity.
     Node,
     /// The pods.
     Pods,
-    /// The use of pods.
+    /// The CPU use of pods.
     PodsUsed,
-    /// The use of the node.
+    /// The CPU use of the node.
     NodeUsed,
     /// The machine's CPUs.
     Cpus,
-    /// The CPUs that batch pods have now.
+    /// The CPUs in force for the BestEffort tier.
     TierCpus,
-    /// The quota that they have now.
+    /// The quota in force for the BestEffort tier.
     TierQuota,
 }
 
-/// How batch pods are held back.
+/// How batch pods are suppressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By these CPUs.
+    /// By a cpuset.
     Cpus {
-        /// Which.
+        /// The CPUs.
         cpus: CpuSet,
-        /// How many are from the pool that LSR pods are pinned to.
+        /// Number of CPUs from the pool that LSR pods are pinned to.
         from_lsr: usize,
-        /// How many were allowed.
+        /// Number of CPUs that the formula allows.
         wanted: u64,
-        /// How many they had.
+        /// Number of CPUs that batch pods had before.
         old: u64,
     },
-    /// Both pools are empty: they keep the set that they had, and this quota.
+    /// Both pools are empty: batch pods keep their last set and get this quota.
     NoCpus {
-        /// What they had; `None` = no set.
+        /// The set that they keep; `None` if there is none.
         kept: Option<CpuSet>,
-        /// CFS quota in microseconds; `None` where it cannot be set, or stays unlimited.
+        /// CFS quota in microseconds; `None` if it cannot be set or stays unlimited.
         quota_usec: Option<u64>,
     },
     /// By a CFS quota.
     Quota {
-        /// In microseconds for each period; `None` = it stays unlimited.
+        /// The quota in microseconds per period; `None` = it stays unlimited.
         quota_usec: Option<u64>,
-        /// What they had; `None` = unlimited.
+        /// The quota before; `None` = unlimited.
         old_usec: Option<u64>,
-        /// Length of the period.
+        /// Length of the period, in microseconds.
         period_usec: u64,
     },
-    /// They run when nobody else wants to (`cpu.idle`).
+    /// Batch pods run only on otherwise idle CPUs (`cpu.idle`).
     Idle,
-    /// They have the least weight.
+    /// Batch pods have the smallest CPU weight.
     Weight,
-    /// By nothing: nothing can be written here.
+    /// Not at all: no knob can be written.
     Nothing,
 }
 
@@ -101,19 +101,19 @@ impl fmt::Display for Missing {
 }
 
 impl Verdict {
-    /// In words; `name` says how a pod is called.
+    /// The verdict in words; `name` maps a pod to its name.
     pub fn text(&self, name: &dyn Fn(PodId) -> String) -> String {
         let mut text = String::new();
-        // A string takes whatever is written to it.
+        // Writing to a string never fails.
         let _ = self.write(&mut text, name);
         text
     }
 
-    /// Why batch pods do not get what would be theirs; `None` = they do. `name` says how a pod is called.
+    /// Why batch pods do not get the CPU that would be theirs; `None` if they do. `name` maps a pod to its name.
     pub fn unmet(&self, name: &dyn Fn(PodId) -> String) -> Option<String> {
         let waits = |waiting: &pressure::Waiting| {
             let mut text = "no more than now, since ".to_owned();
-            // A string takes whatever is written to it.
+            // Writing to a string never fails.
             let _ = waiting.write(&mut text, name);
             text
         };
@@ -204,29 +204,29 @@ impl fmt::Display for How {
     }
 }
 
-/// What lasts, and is reported when it begins and when it ends.
+/// A condition that is reported when it begins and when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Condition {
     /// Both pools are empty.
     NoCpus,
-    /// There are fewer CPUs than batch pods are to keep.
+    /// Fewer CPUs are left than the minimum of batch pods.
     FewCpus,
     /// Cpusets cannot be written, so a quota is used.
     NoCpuset,
     /// Quotas cannot be written, so a cpuset is used.
     NoQuota,
-    /// Neither can be written.
+    /// Neither cpusets nor quotas can be written.
     NoControl,
-    /// Something is not known.
+    /// An input is missing.
     Missing(Missing),
 }
 
 /// A condition that began or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Which.
+    /// The condition.
     pub condition: Condition,
-    /// Whether it began.
+    /// Whether it began (`true`) or ended.
     pub has_begun: bool,
 }
 

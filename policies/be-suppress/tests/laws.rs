@@ -1,4 +1,4 @@
-//! What holds whatever the load is and whatever is configured.
+//! Properties that hold for all loads and configurations.
 
 use std::collections::BTreeMap;
 
@@ -150,7 +150,7 @@ proptest! {
                 prop_assert!(!cpus.is_empty() && cpus.is_subset(&pools.whole()), "{cpus} of {}", pools.whole());
             }
         }
-        // A child's set lies within its parent's.
+        // The set of a child is within its parent's.
         let tier = tier_cpus(&wanted);
         for cpus in containers_cpus(&wanted) {
             prop_assert!(cpus.is_subset(tier.as_ref().unwrap()));
@@ -190,7 +190,7 @@ proptest! {
         let wanted = tick(&mut state, &config, &inputs, 0).wanted.unwrap();
         if let Some(chosen) = &state.chosen {
             let (old, all) = (inputs.in_force.tier_cpus.as_ref().unwrap().len(), inputs.cpus.len());
-            // Two are kept in any case.
+            // Batch pods keep two CPUs in any case.
             prop_assert!(chosen.len() <= (old + all.div_ceil(10)).max(2));
         }
         let quota = wanted.iter().find_map(|(target, setting)| match (target, setting) {
@@ -228,7 +228,7 @@ proptest! {
     fn the_same_inputs_give_the_same_decisions(config in configs(), inputs in inputs()) {
         let first = tick(&mut State::default(), &config, &inputs, 0);
         prop_assert_eq!(&first, &tick(&mut State::default(), &config, &inputs, 0));
-        // In whatever order CPUs are listed.
+        // The order of CPUs in the input does not matter.
         let mut shuffled = inputs.clone();
         shuffled.cpus.reverse();
         let second = tick(&mut State::default(), &config, &shuffled, 0);

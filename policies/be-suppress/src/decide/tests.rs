@@ -1,4 +1,4 @@
-//! Whole evaluations, by hand.
+//! Whole evaluations with values computed by hand.
 
 use qosm_sdk::{ContainerId, KubeQos, MilliCpu, QosClass};
 
@@ -10,7 +10,7 @@ use cpu_sets::pick::machine;
 
 const CPU: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000;
-/// Batch pod and its containers.
+/// A batch pod and its containers.
 const BE: PodId = 2;
 const CONTAINERS: [ContainerId; 2] = [21, 22];
 
@@ -26,7 +26,7 @@ fn config(profile: Profile, mode: Mode) -> Config {
     }
 }
 
-/// 16 CPUs, of which 6 are used by a latency-sensitive pod, 3 by a batch pod and 1 by the system: 3400m are allowed.
+/// 16 CPUs, of which a latency-sensitive pod uses 6, a batch pod 3 and the system 1: 3400m are allowed.
 fn inputs() -> Inputs {
     let used = |micro_cpu| Sample { micro_cpu, at_usec: 10 * SECOND };
     Inputs {
@@ -52,7 +52,7 @@ fn inputs() -> Inputs {
     }
 }
 
-/// What latency-sensitive pods use, in CPUs; the rest as it was.
+/// Sets the use of latency-sensitive pods, in CPUs; the rest stays.
 fn with_ls(mut inputs: Inputs, cpus: u64) -> Inputs {
     let sample = |micro_cpu| Sample { micro_cpu, at_usec: 10 * SECOND };
     inputs.node_used = Some(sample((cpus + 4) * CPU));
@@ -64,7 +64,7 @@ fn at(second: u64) -> u64 {
     (10 + second) * SECOND
 }
 
-/// What is held, a line each.
+/// The settings, one line each.
 fn held(decisions: &Decisions) -> Vec<String> {
     let line = |(target, setting): &(Target, Setting)| {
         let target = match target {
@@ -89,7 +89,7 @@ fn once(config: &Config, inputs: &Inputs) -> Decisions {
 fn the_chosen_set_goes_to_the_tier_and_what_is_within_follows() {
     for profile in [Profile::Koordinator, Profile::Responsive] {
         let decisions = once(&config(profile, Mode::Cpuset), &inputs());
-        // 4 CPUs: a core of either node.
+        // 4 CPUs: one core on each node.
         assert_eq!(held(&decisions), ["tier: 0-1,8-9"], "{profile:?}");
     }
     let decisions = once(&config(Profile::Responsive, Mode::Cpuset), &inputs());
@@ -99,7 +99,7 @@ fn the_chosen_set_goes_to_the_tier_and_what_is_within_follows() {
 #[test]
 fn only_what_is_within_the_tier_is_written() {
     let mut inputs = inputs();
-    // Batch by its label, but in the tier Burstable; and one that has ended.
+    // Pod 3 is batch by its label, but in the tier Burstable; pod 4 has ended.
     inputs.pods.push(Pod { class: Some(QosClass::Be), containers: vec![31], ..Pod::new(3) });
     inputs.pods.push(Pod { kube_qos: KubeQos::BestEffort, is_active: false, containers: vec![41], ..Pod::new(4) });
     inputs.kubelet.is_static = true;
@@ -120,7 +120,7 @@ fn under_the_static_cpu_manager_only_containers_are_narrowed() {
     for (profile, whole, chosen) in [
         // Node 0 has 8 CPUs left, node 1 has 7.
         (Profile::Koordinator, "0-14", "0-1,8-9"),
-        // The kubelet's own are left out: node 1 is the larger one now.
+        // The kubelet's exclusive CPUs are left out, so node 1 is the larger one now.
         (Profile::Responsive, "0-3,6-14", "0-1,8-9"),
     ] {
         let decisions = once(&config(profile, Mode::Cpuset), &inputs);
@@ -137,7 +137,7 @@ fn steps_up_start_from_what_batch_pods_have() {
         (Profile::Koordinator, false, "0-1", "0-1", 4),
         (Profile::Responsive, false, "0-1", "0-1", 4),
         (Profile::Koordinator, false, "0-6", "0-6", 8),
-        // Koordinator looks at the tier, which has all CPUs then, so steps are not bounded.
+        // Koordinator counts the tier, which has all CPUs here, so the step is not bounded.
         (Profile::Koordinator, true, "0-15", "0-1", 8),
         (Profile::Responsive, true, "0-15", "0-1", 4),
     ] {
@@ -180,7 +180,7 @@ fn a_quota_that_hardly_changes_is_kept() {
 
 #[test]
 fn a_full_node_gets_a_quota_although_there_was_none() {
-    // 65 % of 16 − 9.3 − 1: 100m. 10000 µs are less than 1 % of the node away from −1, so koordinator leaves it unlimited.
+    // 65 % of 16 − 9.3 − 1: 100m. 10000 µs differ from −1 (unlimited) by less than 1 % of the node, so koordinator sets no quota.
     let mut inputs = inputs();
     inputs.pods_used.as_mut().unwrap().insert(1, Sample { micro_cpu: 9_300_000, at_usec: at(0) });
     inputs.node_used = Some(Sample { micro_cpu: 13_300_000, at_usec: at(0) });
@@ -239,7 +239,7 @@ fn cpus_that_go_offline_are_no_longer_held() {
         let (config, mut state) = (config(profile, Mode::Cpuset), State::default());
         let decisions = tick(&mut state, &config, &inputs(), at(0));
         assert_eq!(held(&decisions), ["tier: 0-1,8-9"], "{profile:?}");
-        // The second NUMA node is gone, and the kubelet's capacity with it or not yet.
+        // The second NUMA node goes offline, before or after the kubelet updates the capacity.
         for (capacity, second) in [(16_000, 1), (8_000, 2)] {
             let capacity = MilliCpu(capacity);
             let mut smaller = with_ls(inputs(), 6);
@@ -263,7 +263,7 @@ fn a_quota_needs_no_topology() {
         let unknown = tick(&mut State::default(), &config, &without, at(0));
         assert!(unknown.wanted.as_ref().is_some_and(|wanted| !wanted.is_empty()), "{unknown:?}");
         assert_eq!(unknown.wanted, known.wanted, "{profile:?}");
-        // Where CPUs of batch pods are chosen, it does.
+        // Choosing CPUs for batch pods needs the topology.
         let policy = Settings { be_cpu_manager: true, ..config.policy };
         let chosen = tick(&mut State::default(), &Config { policy, ..config }, &without, at(0));
         assert_eq!((chosen.wanted, chosen.verdict), (None, Verdict::Unchanged(Missing::Cpus)));
@@ -307,7 +307,7 @@ fn nothing_is_changed_while_something_is_not_known() {
     let mut old = inputs();
     old.node_used = Some(stale);
     assert_eq!(once(&config(Profile::Koordinator, Mode::Cpuset), &old).verdict, Verdict::Unchanged(Missing::NodeUsed));
-    // A pod's old sample counts as none: its use is the system's then.
+    // A stale sample of a pod is ignored, so its use counts as the system's.
     let mut old = inputs();
     old.pods_used.as_mut().unwrap().insert(1, stale);
     let Verdict::Suppressed { allowed, .. } = once(&config(Profile::Koordinator, Mode::Cpuset), &old).verdict else {
@@ -333,9 +333,9 @@ fn without_any_cpu_the_last_set_stays_and_a_quota_bounds_it() {
         tick(&mut state, &config, &inputs(), at(2)).reports,
         [Report { condition: Condition::NoCpus, has_begun: false }]
     );
-    // Of no set before, only the quota.
+    // Without an earlier set, only the quota is held.
     assert_eq!(held(&once(&config, &full))[0], "tier: Some(340000)");
-    // Koordinator divides by zero there; here it keeps what there was.
+    // Koordinator divides by zero here; this policy keeps the current state.
     let koordinator = Config { policy: Settings { profile: Profile::Koordinator, ..config.policy }, ..config };
     assert_eq!(once(&koordinator, &full).wanted, Some(vec![]));
 }
@@ -349,7 +349,7 @@ fn a_pool_that_is_too_small_gives_all_that_it_has() {
     assert_eq!(held(&decisions)[0], "tier: 3");
     assert_eq!(decisions.reports, [Report { condition: Condition::FewCpus, has_begun: true }]);
     insta::assert_snapshot!(decisions.verdict, @"65 % of 16000m, less 2000m of latency-sensitive pods and 1000m of the system: 7400m; CPUs 3: 1, 16 before, of 8 that could be used");
-    // Koordinator writes nothing then.
+    // Koordinator writes nothing in this case.
     let decisions = once(&config(Profile::Koordinator, Mode::Cpuset), &inputs);
     assert_eq!(decisions.wanted, Some(vec![]));
 }
@@ -396,27 +396,27 @@ fn pressed(mut inputs: Inputs, some_usec: u64) -> Inputs {
 #[test]
 fn latency_sensitive_pods_that_wait_take_from_batch_pods() {
     let config_set = config(Profile::Responsive, Mode::Cpuset);
-    // 8 CPUs are allowed and had.
+    // 8 CPUs are allowed, and batch pods have 8.
     let mut inputs = pressed(with_ls(inputs(), 2), 300_000);
     inputs.in_force.tier_cpus = Some(set("0-7"));
     let mut state = State::default();
     let decisions = tick(&mut state, &config_set, &inputs, at(0));
-    // A fifth less: 6400m, 7 CPUs.
+    // A fifth less: 6400m, which is 7 CPUs.
     assert_eq!(state.chosen.as_ref().map(CpuSet::len), Some(7));
     insta::assert_snapshot!(decisions.verdict, @"65 % of 16000m, less 2000m of latency-sensitive pods and 1000m of the system: 7400m; less than now, since pod 1 waited for a CPU 300 ms of 1000 ms; CPUs 0-3,8-10: 7, 8 before, of 8 that could be used");
-    // The next one at the earliest half a second later.
+    // The next cut follows half a second later at the earliest.
     inputs.in_force.tier_cpus = state.chosen.clone();
     tick(&mut state, &config_set, &inputs, at(0) + 400_000);
     assert_eq!(state.chosen.as_ref().map(CpuSet::len), Some(7));
     tick(&mut state, &config_set, &inputs, at(0) + 500_000);
     assert_eq!(state.chosen.as_ref().map(CpuSet::len), Some(6));
 
-    // A quota likewise.
+    // The same with a quota.
     inputs.in_force.tier_quota = Some(Quota { quota_usec: Some(740_000), period_usec: 100_000 });
     let decisions = once(&config(Profile::Responsive, Mode::CfsQuota), &inputs);
     assert_eq!(held(&decisions)[0], "tier: Some(592000)");
 
-    // Koordinator does not look.
+    // Koordinator ignores pressure.
     inputs.in_force.tier_cpus = Some(set("0-7"));
     assert_eq!(
         once(&config(Profile::Koordinator, Mode::Cpuset), &inputs),
@@ -464,7 +464,7 @@ fn rises_come_a_second_apart_however_often_it_is_asked() {
 #[test]
 fn a_clock_that_began_anew_does_not_stop_rises() {
     let config = config(Profile::Responsive, Mode::Cpuset);
-    // As a restarted agent finds it: risen, cut and pressed in what is the future now.
+    // State of a restarted agent: all timestamps lie in the future of the new clock.
     let later = Some(1_000 * SECOND);
     let mut state = State { risen_at_usec: later, cut_at_usec: later, pressed_at_usec: later, ..State::default() };
     let mut inputs = with_ls(inputs(), 2);
@@ -477,6 +477,6 @@ fn a_clock_that_began_anew_does_not_stop_rises() {
         tick(&mut state, &config, &inputs, at(second));
         counts.push(state.chosen.as_ref().map_or(0, CpuSet::len));
     }
-    // After five seconds of calm, two more.
+    // After five seconds of calm, batch pods get two more CPUs.
     assert_eq!(counts, [2, 2, 2, 2, 2, 4]);
 }
