@@ -1,4 +1,4 @@
-//! What operators can ask of this policy. A setting that cannot be switches its own feature off and no other.
+//! The policy's configuration and the node's strategy. An invalid setting switches off its own feature and no other.
 
 mod checked;
 mod shown;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 pub use self::checked::{Allocatable, Checked, Limit, Satisfaction, Usage};
 use crate::feature::Feature;
 
-/// What is configured: the policy's own settings, and the node's strategy with all layers merged.
+/// The effective configuration: the policy's own settings, and the node's strategy with all layers merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
@@ -20,26 +20,26 @@ pub struct Config {
     pub strategy: Thresholds,
 }
 
-/// How amounts are reckoned, and whether pressure counts.
+/// How amounts are computed, and whether pressure counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Profile {
-    /// Exactly, and by pressure beside use.
+    /// Exactly, and by pressure in addition to use.
     #[default]
     Responsive,
     /// In whole percent and by use alone, as koordinator does, for migration and comparison.
     Koordinator,
 }
 
-/// What a strategy that says nothing means.
+/// What a strategy without `enable` means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Defaults {
-    /// Nobody is evicted before `enable` is `true`.
+    /// No pod is evicted until `enable` is `true`.
     #[default]
     Koordinator,
-    /// It counts with the protocol's defaults, unless `enable` is `false`: of the features that are on, those whose thresholds have none
-    /// stay off.
+    /// Eviction is on, with the protocol's defaults, unless `enable` is `false`. A feature stays off if its thresholds are unset and have
+    /// no defaults.
     Colocation,
 }
 
@@ -47,19 +47,19 @@ pub enum Defaults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// What a strategy that says nothing means.
+    /// What a strategy without `enable` means.
     pub defaults: Defaults,
-    /// How amounts are reckoned, and whether pressure counts.
+    /// How amounts are computed, and whether pressure counts.
     pub profile: Profile,
     /// Which features are on.
     pub features: Gates,
-    /// Whether pods of DaemonSets may be evicted: their controller puts them back at once.
+    /// Whether pods of DaemonSets may be evicted, although their controller recreates them at once.
     pub daemon_sets: bool,
-    /// A pod gets its own grace period, but no more than this.
+    /// Upper bound of a pod's own grace period, in seconds.
     pub max_grace_seconds: u32,
-    /// Memory is short where all tasks of the node wait for it in so many percent of the time. Profile `responsive`.
+    /// Percent of the time in which all tasks of the node wait for memory, from which memory is short. Profile `responsive`.
     pub memory_full_percent: u32,
-    /// Pressure counts from so many percent of capacity below the threshold on. Profile `responsive`.
+    /// How far below the threshold pressure starts to count, in percent of capacity. Profile `responsive`.
     pub memory_margin_percent: u32,
 }
 
@@ -77,7 +77,7 @@ impl Default for Settings {
     }
 }
 
-/// The feature gates; all are off unless they are named.
+/// The feature gates; all are off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gates {
@@ -102,7 +102,7 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// All on.
+    /// All features on.
     pub const ALL: Self = Self {
         be_cpu: true,
         cpu_allocatable: true,
@@ -125,15 +125,15 @@ impl Gates {
     }
 }
 
-/// A field of the strategy. What is not of its type is kept as text, so that only the feature that needs it is off.
+/// A field of the strategy. A value of the wrong type is kept as text, so that only the feature that needs it is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Field<T> {
-    /// Not said.
+    /// Not set.
     #[default]
     Unset,
-    /// Said.
+    /// Set.
     Is(T),
-    /// Said, but of another type.
+    /// Set, but of the wrong type; its JSON text.
     Wrong(String),
 }
 
@@ -150,7 +150,7 @@ impl<'de> Deserialize<'de> for Field<String> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match serde_json::Value::deserialize(deserializer)? {
             serde_json::Value::Null => Self::Unset,
-            // Merging layers takes an empty word for one that is not said.
+            // When layers are merged, an empty word counts as unset.
             serde_json::Value::String(word) if word.is_empty() => Self::Unset,
             serde_json::Value::String(word) => Self::Is(word),
             value => Self::Wrong(value.to_string()),
@@ -158,7 +158,7 @@ impl<'de> Deserialize<'de> for Field<String> {
     }
 }
 
-/// The fields of `resource-threshold-config` that are about eviction; the others are left to other policies.
+/// The fields of `resource-threshold-config` about eviction; other policies read the others.
 ///
 /// Source: koordinator `apis/slo/v1alpha1/nodeslo_types.go`, `pkg/util/sloconfig/nodeslo_config.go`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -219,12 +219,12 @@ const FIELDS: [&str; 16] = [
 ];
 
 impl Thresholds {
-    /// Reads a node's strategy, a JSON object. Names may be written in any letter case, as koordinator's decoder takes them; the exact
-    /// spelling counts first.
+    /// Reads a node's strategy, a JSON object. Field names match in any letter case, as in koordinator's decoder; the exact spelling takes
+    /// precedence.
     ///
     /// # Errors
     ///
-    /// Text that is no JSON object, or `enable` of another type.
+    /// Fails if the text is not a JSON object, or if `enable` has the wrong type.
     pub fn read(json: &str) -> Result<Self, serde_json::Error> {
         let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json)?;
         for name in FIELDS.into_iter().filter(|name| !fields.contains_key(*name)).collect::<Vec<_>>() {
@@ -237,14 +237,14 @@ impl Thresholds {
     }
 }
 
-/// A field that switches its feature off.
+/// An invalid field, which switches its feature off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Its name as people write it.
+    /// Name of the field as operators write it.
     pub field: &'static str,
     /// What is wrong with it.
     pub fault: String,
-    /// What it may say.
+    /// Which values are allowed.
     pub way_out: String,
 }
 
@@ -257,11 +257,11 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Checks the policy-level settings. What is wrong with the strategy is found feature by feature: [`Thresholds::check`].
+    /// Checks the policy-level settings. [`Thresholds::check`] checks the strategy, feature by feature.
     ///
     /// # Errors
     ///
-    /// The first field that is out of its range, and the range.
+    /// Returns the first field that is out of its range, with the range.
     pub fn check(&self) -> Result<(), ConfigError> {
         for (field, value, min, max) in [
             ("maxGraceSeconds", self.policy.max_grace_seconds, 0, 3_600),
@@ -275,12 +275,12 @@ impl Config {
         Ok(())
     }
 
-    /// Whether anybody is evicted at all.
+    /// Whether eviction is on.
     pub fn is_enabled(&self) -> bool {
         self.strategy.enable.unwrap_or(self.policy.defaults == Defaults::Colocation)
     }
 
-    /// The settings of each feature that is on and wanted; those of a feature that is off by its gate are not looked at.
+    /// The settings of each feature that is on and configured. Features whose gate is off are not checked.
     pub fn features(&self) -> impl Iterator<Item = (Feature, Result<Checked, ConfigError>)> + '_ {
         let is_enabled = self.is_enabled();
         Feature::EACH

@@ -1,4 +1,4 @@
-//! One evaluation: inputs in, who is to leave out. No clock, no I/O.
+//! One evaluation: inputs in, pods to evict out. No clock, no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,45 +15,45 @@ use crate::task::{self, Demand};
 use crate::trigger::Shortage;
 use crate::verdict::{Condition, MESSAGE_PREFIX, Report, Why, begun};
 
-/// How urgently a pod has to leave.
+/// How urgently a pod is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Urgency {
-    /// By the eviction API, with budgets and a grace period.
+    /// Through the eviction API, with budgets and a grace period.
     Soon,
-    /// At once, on the node itself where nobody else is quick enough: memory is about to run out.
+    /// At once, if necessary by the node itself: memory is about to run out.
     Now,
 }
 
-/// A pod that is to leave.
+/// A pod to evict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eviction {
-    /// Its UID: no other pod of that name is meant.
+    /// UID of the pod, so that no other pod of the same name is meant.
     pub uid: String,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// By which feature; of one that had been evicted before, by the one that did.
+    /// The feature that chose the pod; of an escalated eviction, the feature that chose it first.
     pub feature: Feature,
-    /// How urgently.
+    /// How urgent the eviction is.
     pub urgency: Urgency,
-    /// How long it may take to end: its own grace period, bounded; 0 where it cannot wait.
+    /// Grace period in seconds: the pod's own, bounded by the configuration; 0 if it cannot wait.
     pub grace_seconds: u32,
-    /// Why.
+    /// The reason.
     pub cause: Cause,
 }
 
-/// Why a pod is to leave.
+/// Why a pod is evicted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cause {
-    /// It was chosen.
+    /// It was chosen in this evaluation.
     Chosen(Why),
-    /// It was chosen earlier, is still there, and cannot be waited for any longer.
+    /// It was chosen earlier and is still running, but memory cannot wait for its grace period any longer.
     Escalated(Shortage),
 }
 
 impl Eviction {
-    /// The message for the pod's event and for whoever carries it out.
+    /// Message of the pod's event, also passed to the host with the eviction.
     pub fn message(&self) -> String {
         format!("{MESSAGE_PREFIX}{}, kill pod: {}: {}", self.feature, self.name, self.cause)
     }
@@ -68,18 +68,18 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What an evaluation comes to.
+/// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decisions {
-    /// Who is to leave, in the order in which they were chosen. Each is told once.
+    /// Pods to evict, in the order in which they were chosen. Each eviction is reported once.
     pub evictions: Vec<Eviction>,
-    /// UIDs of pods whose eviction is taken back, so that nobody carries it out after all.
+    /// UIDs of pods whose eviction is withdrawn, so that it is not carried out later.
     pub withdrawals: Vec<String>,
-    /// What began or ended; each is told once.
+    /// Conditions that began or ended; each is reported once.
     pub reports: Vec<Report>,
 }
 
-/// Decides. `config` has been checked; `now_usec` is a clock that does not go back while the agent runs.
+/// Evaluates the inputs. `config` must have been checked; `now_usec` is a clock that does not go back while the agent runs.
 pub fn tick(state: &mut State, config: &Config, inputs: &Inputs, now_usec: u64) -> Decisions {
     let mut round =
         Round { config, inputs, now_usec, lasting: BTreeMap::new(), evictions: Vec::new(), withdrawals: Vec::new() };
@@ -87,7 +87,7 @@ pub fn tick(state: &mut State, config: &Config, inputs: &Inputs, now_usec: u64) 
         round.withdrawals = state.observe(inputs, now_usec);
         round.run(state);
     } else {
-        // Nothing is held, so nothing has to be restored; what nobody has carried out yet is not to be.
+        // No knob is held, so nothing has to be restored; evictions that were not carried out are withdrawn.
         state.started_at_usec.get_or_insert(now_usec);
         round.withdrawals = state.reset();
     }
@@ -101,13 +101,13 @@ pub fn tick(state: &mut State, config: &Config, inputs: &Inputs, now_usec: u64) 
         round.lasting.iter().filter(|(condition, _)| !known.contains(condition)).map(|(_, report)| report.clone()),
     );
     state.lasting = round.lasting.into_keys().collect();
-    // Who is chosen again in the same moment is still to leave.
+    // A pod that is chosen again in the same evaluation stays evicted.
     let is_evicted = |uid: &String| round.evictions.iter().any(|eviction| eviction.uid == *uid);
     round.withdrawals.retain(|uid| !is_evicted(uid));
     Decisions { evictions: round.evictions, withdrawals: round.withdrawals, reports }
 }
 
-/// One evaluation under way.
+/// State of an evaluation in progress.
 struct Round<'a> {
     config: &'a Config,
     inputs: &'a Inputs,
@@ -148,7 +148,7 @@ impl<'a> Round<'a> {
                 |condition: &Condition| matches!(condition, Condition::NotEnough(feature) if feature.group() == group);
             self.keep(state, is_of_group);
             if state.is_ready(group, INTERVAL_USEC, self.now_usec) {
-                // What cannot wait waits only until the last eviction has shown.
+                // Urgent evictions skip the cool-down; they wait one interval, so that the effect of the last eviction shows.
                 let urgent: Vec<Task<'a>> = tasks.into_iter().filter(|task| task.shortage().is_some()).collect();
                 self.work(state, group, &urgent);
             }
@@ -156,7 +156,7 @@ impl<'a> Round<'a> {
         self.tell_of_stragglers(state);
     }
 
-    /// What a feature wants; `None` where it wants nothing.
+    /// The task of a feature; `None` if nothing has to be released or an input is missing.
     fn task(&mut self, state: &State, feature: Feature, checked: Checked) -> Option<Task<'a>> {
         let demand = task::demand(state, feature, &checked, &self.config.policy, self.inputs, self.now_usec);
         match demand {
@@ -216,8 +216,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// While memory cannot wait, pods that were to leave soon are to leave now. They are no new victims, so no cool-down
-    /// applies.
+    /// While memory cannot wait, evictions that were `Soon` become `Now`. These pods are not new victims, so no cool-down applies.
     fn escalate(&mut self, state: &mut State, tasks: &[Task<'a>]) {
         let shortage = tasks.iter().find_map(Task::shortage);
         let Some(shortage) = shortage else { return };
@@ -241,7 +240,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Pods that were evicted and do not leave.
+    /// Reports evicted pods whose eviction was refused or that have not left in time.
     fn tell_of_stragglers(&mut self, state: &State) {
         for (uid, evicted) in state.evicted.iter().filter(|(_, evicted)| evicted.feature.is_some()) {
             if evicted.is_refused {
@@ -261,7 +260,7 @@ impl<'a> Round<'a> {
         self.lasting.insert(condition, report);
     }
 
-    /// Takes conditions over that were not looked at this time.
+    /// Carries over conditions that were not evaluated this time.
     fn keep(&mut self, state: &State, is_kept: impl Fn(&Condition) -> bool) {
         for condition in state.lasting.iter().filter(|condition| is_kept(condition)) {
             self.note(condition.clone(), "");

@@ -1,10 +1,10 @@
-//! The six features, and what they count in.
+//! The six features and their units.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A reason to evict, in the order in which they are worked: CPU first, each group by itself.
+/// A reason to evict. Features are evaluated in this order: CPU first, then memory, each group separately.
 ///
 /// Source: koordinator `pkg/features/koordlet_features.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -12,24 +12,24 @@ pub enum Feature {
     /// Batch pods get too little of the CPU that they request.
     #[serde(rename = "BECPUEvict")]
     BeCpu,
-    /// Batch and mid pods request more CPU than is offered now.
+    /// Batch and mid pods request more CPU than the node offers now.
     #[serde(rename = "CPUAllocatableEvict")]
     CpuAllocatable,
     /// The node uses too much CPU.
     #[serde(rename = "CPUEvict")]
     Cpu,
-    /// The node uses too much memory: batch pods leave.
+    /// The node uses too much memory: batch pods are evicted.
     #[serde(rename = "BEMemoryEvict")]
     BeMemory,
-    /// Batch and mid pods request more memory than is offered now.
+    /// Batch and mid pods request more memory than the node offers now.
     #[serde(rename = "MemoryAllocatableEvict")]
     MemoryAllocatable,
-    /// The node uses too much memory: pods up to a priority leave.
+    /// The node uses too much memory: pods up to a priority are evicted.
     #[serde(rename = "MemoryEvict")]
     Memory,
 }
 
-/// What a feature relieves. Each group has a cool-down of its own.
+/// The resource that a feature relieves. Each group has its own cool-down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Group {
     /// CPU.
@@ -39,11 +39,11 @@ pub enum Group {
 }
 
 impl Feature {
-    /// All of them, in order.
+    /// All features, in the order of evaluation.
     pub const EACH: [Self; 6] =
         [Self::BeCpu, Self::CpuAllocatable, Self::Cpu, Self::BeMemory, Self::MemoryAllocatable, Self::Memory];
 
-    /// Its name as people write it, also in the pod annotation `koordinator.sh/eviction-policy`.
+    /// Name of the feature in the configuration and in the pod annotation `koordinator.sh/eviction-policy`.
     pub fn name(self) -> &'static str {
         match self {
             Self::BeCpu => "BECPUEvict",
@@ -55,7 +55,7 @@ impl Feature {
         }
     }
 
-    /// What it relieves.
+    /// The group of the feature.
     pub fn group(self) -> Group {
         match self {
             Self::BeCpu | Self::CpuAllocatable | Self::Cpu => Group::Cpu,
@@ -63,7 +63,7 @@ impl Feature {
         }
     }
 
-    /// Whether amounts are what pods use, or what they request.
+    /// Whether the feature's amounts are what pods use or what they request.
     pub fn kind(self) -> Kind {
         match self {
             Self::Cpu | Self::BeMemory | Self::Memory => Kind::Used,
@@ -79,7 +79,7 @@ impl fmt::Display for Feature {
 }
 
 impl Group {
-    /// Nothing more is evicted for so long after something was, in microseconds.
+    /// Time after an eviction during which no other pod is evicted, in microseconds.
     ///
     /// Source: koordinator `pkg/koordlet/qosmanager/framework/config.go`.
     pub fn cool_down_usec(self) -> u64 {
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Nothing is evicted for so long after the start, in microseconds: what was measured until then may not be the rule.
+    /// Time after the start during which no pod is evicted, in microseconds: early measurements may not be representative.
     pub fn start_delay_usec(self) -> u64 {
         match self {
             Self::Cpu => self.cool_down_usec(),
@@ -98,7 +98,7 @@ impl Group {
     }
 }
 
-/// Of what an amount is.
+/// Whether an amount is used or requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// What pods use.
@@ -107,10 +107,10 @@ pub enum Kind {
     Request,
 }
 
-/// What an amount is an amount of.
+/// The resource of an amount, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
-    /// CPU, in thousandths of one.
+    /// CPU, in thousandths of a CPU.
     Cpu,
     /// Memory, in bytes.
     Memory,
@@ -125,7 +125,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// Its name in Kubernetes.
+    /// Name of the resource in Kubernetes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -137,7 +137,7 @@ impl Resource {
         }
     }
 
-    /// An amount of it as people read it: exact, in the largest unit that divides it.
+    /// Formats an amount of the resource exactly, in the largest unit that divides it.
     pub fn show(self, amount: u64) -> String {
         if matches!(self, Self::Cpu | Self::BatchCpu | Self::MidCpu) {
             return format!("{amount}m");

@@ -1,45 +1,45 @@
-//! What a decision is made from. A thin layer fills it from the host's columns.
+//! The inputs of an evaluation. `sources` and `meter` fill them from the host's columns.
 
 use std::collections::BTreeMap;
 
 use crate::feature::Resource;
 use crate::pod::Pod;
 
-/// Samples are taken so often, in seconds.
+/// Interval between samples, in seconds.
 pub const INTERVAL_SECONDS: u64 = 1;
-/// The same in microseconds.
+/// Interval between samples, in microseconds.
 pub const INTERVAL_USEC: u64 = INTERVAL_SECONDS * 1_000_000;
-/// A sample that is older says nothing.
+/// Age in microseconds above which a sample is ignored.
 pub const MAX_SAMPLE_AGE_USEC: u64 = 2 * INTERVAL_USEC;
 
-/// All that is known at one moment.
+/// All inputs at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
-    /// The Kubernetes node; `None` = not known.
+    /// The Kubernetes node; `None` if unknown.
     pub node: Option<Node>,
-    /// All pods of the node; empty = not known.
+    /// All pods of the node; empty if unknown.
     pub pods: Vec<Pod>,
-    /// What batch pods request, use and may use; `None` = not known.
+    /// CPU request, use and limit of batch pods; `None` if unknown.
     pub be: Option<BeCpu>,
-    /// CPU use of the whole node, in millionths of a CPU; `None` = not measured.
+    /// CPU use of the whole node, in millionths of a CPU; `None` if not measured.
     pub cpu: Option<Sample>,
-    /// Memory of the node; `None` = not measured.
+    /// Memory of the node; `None` if not measured.
     pub memory: Option<Memory>,
-    /// What became of evictions that were asked for, by the pod's UID.
+    /// Outcomes of requested evictions, by pod UID.
     pub outcomes: BTreeMap<String, Outcome>,
 }
 
 /// A measured amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// So much.
+    /// The amount.
     pub amount: u64,
-    /// When, on the clock of `now`; of a window its end.
+    /// When it was measured (the end of the window), on the clock of `now`.
     pub at_usec: u64,
 }
 
 impl Sample {
-    /// The amount, unless it was measured too long ago.
+    /// The amount; `None` if the sample is older than [`MAX_SAMPLE_AGE_USEC`].
     pub fn fresh(&self, now_usec: u64) -> Option<u64> {
         is_fresh(self.at_usec, now_usec).then_some(self.amount)
     }
@@ -56,20 +56,20 @@ pub struct Node {
     pub cpu_capacity_milli: u64,
     /// `status.capacity.memory` in bytes.
     pub memory_capacity_bytes: u64,
-    /// `status.allocatable` of batch and mid resources; negative where somebody wrote such an amount.
+    /// `status.allocatable` of batch and mid resources; negative if a component wrote a negative amount.
     pub allocatable: BTreeMap<Resource, i64>,
 }
 
-/// Totals of batch pods, in thousandths of a CPU.
+/// CPU totals of batch pods, in thousandths of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BeCpu {
-    /// What pods labelled `BE` request of `kubernetes.io/batch-cpu`.
+    /// Sum of the `kubernetes.io/batch-cpu` requests of active pods labelled `BE`.
     pub request_milli: u64,
-    /// What the tier BestEffort uses.
+    /// CPU use of the tier BestEffort.
     pub used_milli: u64,
-    /// What it can get at most with what is in force ("BE real limit"); 0 = not known.
+    /// The most CPU that batch pods can get under the limits in force ("BE real limit"); 0 if unknown.
     pub real_limit_milli: u64,
-    /// When, on the clock of `now`.
+    /// When it was measured, on the clock of `now`.
     pub at_usec: u64,
 }
 
@@ -80,53 +80,53 @@ pub struct Memory {
     pub total_bytes: u64,
     /// `MemAvailable`.
     pub available_bytes: u64,
-    /// `MemFree`; `None` = not measured.
+    /// `MemFree`; `None` if not measured.
     pub free_bytes: Option<u64>,
-    /// Sum of the zones' mark `low`, below which the kernel reclaims in the background; `None` = not known.
+    /// Sum of the zones' `low` watermarks, below which the kernel reclaims in the background; `None` if unknown.
     pub low_mark_bytes: Option<u64>,
-    /// Pressure; `None` = not measured.
+    /// Memory pressure; `None` if not measured.
     pub pressure: Option<Pressure>,
     /// Whether the trigger on the node's memory pressure fired.
     pub is_alarmed: bool,
-    /// When, on the clock of `now`.
+    /// When it was measured, on the clock of `now`.
     pub at_usec: u64,
 }
 
 impl Memory {
-    /// What is in use: `MemTotal − MemAvailable`.
+    /// Memory in use: `MemTotal − MemAvailable`.
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.available_bytes)
     }
 }
 
-/// PSI of the node's memory over a window, in microseconds.
+/// Memory pressure (PSI) of the node over a window, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Time in which all tasks that were not idle waited for memory (`full`).
+    /// Time in which all non-idle tasks waited for memory (`full`).
     pub full_usec: u64,
     /// Length of the window.
     pub window_usec: u64,
 }
 
 impl Pressure {
-    /// Whether that is at least so many percent of the window.
+    /// Whether the stall time is at least `percent` of the window.
     pub fn is_at_least(&self, percent: u32) -> bool {
         self.window_usec > 0 && u128::from(self.full_usec) * 100 >= u128::from(percent) * u128::from(self.window_usec)
     }
 }
 
-/// What became of an eviction.
+/// The outcome of a requested eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It waits: for an answer, or for room in a budget.
+    /// Neither accepted nor refused yet, for example because a budget has no room.
     Pending,
-    /// It was taken up; the pod is leaving or about to.
+    /// Accepted; the pod is leaving or about to leave.
     Accepted,
-    /// It was refused.
+    /// Refused.
     Refused {
-        /// By whom and why: a budget, a guard rail.
+        /// What refused it (a budget, a guard rail) and why.
         why: String,
-        /// When, on the clock of `now`: what was refused earlier says nothing about a later eviction.
+        /// When it was refused, on the clock of `now`. Refusals before the latest request do not count.
         at_usec: u64,
     },
 }

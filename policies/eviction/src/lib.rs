@@ -1,11 +1,11 @@
-//! Eviction: which pods leave a node that runs short of CPU or memory, before the kernel or the latency-sensitive pods have
-//! to bear it.
+//! Eviction: chooses pods that leave a node that is short of CPU or memory, before the kernel kills processes or latency-sensitive pods
+//! suffer.
 //!
-//! The core is pure: inputs are plain values, the clock among them, and what comes out is who is to leave, each with the whole
-//! reason. Reading order: [`feature`] (the six reasons), [`config`] (what can be asked), [`input`] and [`pod`] with [`marks`] (what is
-//! known; `sources`, `meter` and [`limit`] fill it), [`trigger`] (when, and how much), [`mod@task`] (both together), [`order`] (who
-//! first), [`round`] (until it is enough), [`decide`] (one evaluation), [`verdict`] (why), [`state`] with [`window`] (what is
-//! remembered). Carrying it out, budgets and guard rails are the host's work.
+//! The core is pure: inputs, including the clock, are plain values, and the output is which pods to evict, each with the full reason.
+//! Reading order: [`feature`] (the six reasons), [`config`] (configuration), [`input`] and [`pod`] with [`marks`] (inputs; `sources`,
+//! `meter` and [`limit`] fill them), [`trigger`] (when to act, and how much to release), [`mod@task`] (both together), [`order`] (which
+//! pods first), [`round`] (evicting until enough is released), [`decide`] (one evaluation), [`verdict`] (reasons), [`state`] with
+//! [`window`] (what is kept between evaluations). The host carries out evictions and applies budgets and guard rails.
 //!
 //! ```
 //! use eviction::config::Config;
@@ -75,16 +75,16 @@ qosm_sdk::export!(EvictionPolicy);
 #[derive(Clone, Debug, Default)]
 pub struct EvictionPolicy {
     config: Config,
-    /// Generation of the cluster's configuration that `config` has; `None` = read it in any case.
+    /// Generation of the cluster's configuration that `config` is based on; `None` = read it at the next evaluation.
     config_seen: Option<u64>,
     sources: Sources,
     meter: Meter,
     state: State,
-    /// What the operator was told of the configuration.
+    /// The configuration as last logged for the operator, one line per feature.
     told: Vec<String>,
     is_restored: bool,
     saved: Vec<u8>,
-    /// Time since the start, as the ticks tell it.
+    /// Time since the start: the sum of the ticks' windows.
     now_usec: u64,
 }
 
@@ -100,7 +100,7 @@ impl Policy for EvictionPolicy {
         let config = Config { policy, strategy: self.config.strategy.clone() };
         config.check().map_err(|error| format!("field `{}` of the policy's configuration: {error}", error.field))?;
         self.config = config;
-        // What is configured is told anew, if it is another.
+        // The effective configuration is logged again if it has changed.
         self.config_seen = None;
         if !std::mem::replace(&mut self.is_restored, true) {
             let bytes = host.load_state();
@@ -132,7 +132,7 @@ impl Policy for EvictionPolicy {
             self.sources.read(host);
             self.inputs(host, tick.window_usec, &tick.alarms)
         } else {
-            // No column is read.
+            // No feature is on, so no column is read.
             self.meter = Meter::default();
             Inputs::default()
         };
@@ -173,7 +173,7 @@ impl EvictionPolicy {
                 Level::Warn,
                 &format!("{key}: {error}; `enable` is `true` or `false`. Until then nobody is evicted"),
             );
-            // Said, so that no default counts: the text may have meant to switch it off.
+            // `enable` is set to `false` so that no default applies: the unreadable text may have meant to switch eviction off.
             Thresholds { enable: Some(false), ..Thresholds::default() }
         });
         let configured = self.config.shown();
@@ -183,7 +183,7 @@ impl EvictionPolicy {
         self.told = configured;
     }
 
-    /// All that is known at this moment; columns that no feature needs are not read.
+    /// Collects the inputs of this evaluation. Columns that no feature needs are not read.
     fn inputs<H: Host>(&mut self, host: &mut H, window_usec: u64, alarms: &[Alarm]) -> Inputs {
         let now = self.now_usec;
         let features: Vec<Feature> = self.config.features().map(|(feature, _)| feature).collect();
@@ -227,7 +227,7 @@ impl EvictionPolicy {
             let row = rows.get(&facts.id);
             let own = row.map(|row| (row.max_events, row.oom_kills)).unwrap_or_default();
             let memory = row.and_then(|row| row.memory).map(|memory| {
-                // Page cache is available as it is.
+                // The kernel can reclaim page cache, so it does not count as used.
                 let cache = memory.active_file_bytes.saturating_add(memory.inactive_file_bytes);
                 Sample { amount: memory.usage_bytes.saturating_sub(cache), at_usec: now }
             });
@@ -267,7 +267,7 @@ impl EvictionPolicy {
         }
     }
 
-    /// What batch pods can get at most with what is in force, in thousandths of a CPU; 0 where it is not known.
+    /// The most CPU that batch pods can get under the limits in force, in thousandths of a CPU; 0 if unknown.
     fn batch_limit<H: Host>(&self, host: &mut H, containers: &[&Container]) -> u64 {
         let (sets, rows) = (host.cpu_sets(), host.bandwidth());
         let bound = |target: Target| Bound {
@@ -283,7 +283,7 @@ impl EvictionPolicy {
             Profile::Koordinator => least_limit_milli(&bound(tier), &containers),
             Profile::Responsive => joint_limit_milli(&bound(tier), &containers),
         };
-        // Whose quota can be read and is none has the whole node.
+        // If the tier's quota can be read and is unlimited, batch pods can get the whole node.
         let is_known = rows.iter().any(|row| row.target == tier);
         let all = || self.sources.node().filter(|_| is_known).map_or(0, |node| node.cpu_capacity_milli);
         limit.unwrap_or_else(all)
@@ -303,7 +303,7 @@ impl EvictionPolicy {
     }
 }
 
-/// Events of a pod: cgroup v2 counts those of its containers in it, v1 does not.
+/// Memory events of a pod: on cgroup v2 the pod's own counters include those of its containers, on v1 they do not.
 fn memory_events<'a>(
     own: (Option<u64>, Option<u64>),
     containers: impl Iterator<Item = &'a MemorySample>,

@@ -1,34 +1,35 @@
-//! What bounds the CPU of batch pods: the measure of their satisfaction.
+//! The CPU limit of batch pods, by which their satisfaction is measured.
 
 use std::collections::BTreeSet;
 
-/// What bounds one cgroup.
+/// The CPU bounds of one cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// The CPUs that it may run on; `None` = not known.
+    /// CPUs that the cgroup may run on; `None` if unknown.
     pub cpus: Option<Vec<u32>>,
-    /// Its CFS quota in thousandths of a CPU; `None` = not known, or none.
+    /// CFS quota in thousandths of a CPU; `None` if unknown or unlimited.
     pub quota_milli: Option<u64>,
 }
 
 impl Bound {
-    /// In thousandths of a CPU; `None` = nothing bounds it.
+    /// The tighter of both bounds, in thousandths of a CPU; `None` if there is none.
     fn milli(&self) -> Option<u64> {
         let cpus = self.cpus.as_ref().map(|cpus| milli_of(cpus.len()));
         cpus.into_iter().chain(self.quota_milli).min()
     }
 }
 
-/// The least of all bounds, of the tier and of each container of batch pods, in thousandths of a CPU, as koordinator has it.
-/// `None` = nothing bounds them.
+/// The smallest bound of the tier and of all containers of batch pods, in thousandths of a CPU, as koordinator computes it. `None` if
+/// nothing bounds them.
 ///
 /// Source: koordinator `pkg/koordlet/metricsadvisor/collectors/beresource/be_resource_collector.go`.
 pub fn least_limit_milli(tier: &Bound, containers: &[Bound]) -> Option<u64> {
     containers.iter().chain([tier]).filter_map(Bound::milli).min()
 }
 
-/// What all of them together can get: the tier's own bounds, the CPUs that any container may run on, and the sum of what each container
-/// can get, whichever is least. Unlike in [`least_limit_milli`] one small container does not make all of them starve.
+/// The CPU that all batch pods together can get, in thousandths of a CPU: the minimum of the tier's own bounds, the CPUs that any container
+/// may run on, and the sum of the containers' bounds. Unlike in [`least_limit_milli`], one small container does not make all of them count
+/// as starving.
 pub fn joint_limit_milli(tier: &Bound, containers: &[Bound]) -> Option<u64> {
     let sets: Option<Vec<&Vec<u32>>> = containers.iter().map(|container| container.cpus.as_ref()).collect();
     let any_cpu = sets.filter(|sets| !sets.is_empty()).map(|sets| {
@@ -60,9 +61,9 @@ mod tests {
             (bound(Some(8), Some(1_500)), vec![], Some(1_500), Some(1_500)),
             (bound(Some(8), Some(20_000)), vec![], Some(8_000), Some(8_000)),
             (bound(None, Some(4_000)), vec![bound(None, None)], Some(4_000), Some(4_000)),
-            // Under the kubelet's static CPU manager only containers are narrowed.
+            // Under the kubelet's static CPU manager only containers have fewer CPUs.
             (bound(Some(16), None), vec![bound(Some(4), None), bound(Some(4), None)], Some(4_000), Some(4_000)),
-            // One small container does not starve the others.
+            // One small container does not make the others count as starving.
             (
                 bound(Some(8), None),
                 vec![bound(Some(8), Some(500)), bound(Some(8), Some(4_000))],

@@ -1,19 +1,19 @@
-//! What a pod's owner says in labels and annotations. To be read once, when a pod changes, not at every tick.
+//! Labels and annotations about eviction that a pod's owner sets. Parse them when a pod changes, not at every tick.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::feature::Feature;
 
-/// Label: the pod may be evicted by the features that ask for it; exactly `true`.
+/// Label: the pod may be evicted by the features that require this label; only the exact value `true` counts.
 pub const ENABLED: &str = "koordinator.sh/eviction-enabled";
 /// Annotation: a JSON list of the features that may evict the pod.
 pub const POLICY: &str = "koordinator.sh/eviction-policy";
-/// Annotation: lower leaves first.
+/// Annotation: eviction priority; pods with a lower one leave first.
 pub const PRIORITY: &str = "koordinator.sh/eviction-priority";
-/// Label: a priority within those of equal `spec.priority`; lower leaves first.
+/// Label: priority among pods of equal `spec.priority`; pods with a lower one leave first.
 pub const SUB_PRIORITY: &str = "koordinator.sh/priority";
-/// Label: the pod's priority class, whatever `spec.priority` says.
+/// Label: the pod's priority class; takes precedence over `spec.priority`.
 pub const PRIORITY_CLASS: &str = "koordinator.sh/priority-class";
 
 /// A priority class of koordinator. Source: koordinator `apis/extension/priority.go`.
@@ -30,7 +30,7 @@ pub enum PriorityClass {
 }
 
 impl PriorityClass {
-    /// The class of that name; `None` for any other word.
+    /// The class with this name; `None` for any other name.
     pub fn of_name(name: &str) -> Option<Self> {
         match name {
             "koord-prod" => Some(Self::Prod),
@@ -41,7 +41,7 @@ impl PriorityClass {
         }
     }
 
-    /// The class that a priority belongs to.
+    /// The class whose range contains this priority; `None` if there is none.
     pub fn of_value(priority: i32) -> Option<Self> {
         match priority {
             9_000..=9_999 => Some(Self::Prod),
@@ -52,7 +52,7 @@ impl PriorityClass {
         }
     }
 
-    /// The priority of a pod that has only the class.
+    /// Priority of a pod that has the class but no `spec.priority`.
     pub fn default_value(self) -> i32 {
         match self {
             Self::Prod => 9_500,
@@ -63,18 +63,18 @@ impl PriorityClass {
     }
 }
 
-/// By which features a pod may be evicted.
+/// The features that may evict a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Allowed {
-    /// By all.
+    /// All features.
     #[default]
     All,
-    /// By these; none where the annotation is empty or cannot be read.
+    /// These features; empty if the annotation is empty or cannot be read.
     Only(Vec<Feature>),
 }
 
 impl Allowed {
-    /// Whether by this one.
+    /// Whether this feature may evict the pod.
     pub fn has(&self, feature: Feature) -> bool {
         match self {
             Self::All => true,
@@ -83,14 +83,14 @@ impl Allowed {
     }
 }
 
-/// What is said.
+/// The parsed labels and annotations of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// [`ENABLED`].
     pub is_enabled: bool,
     /// [`POLICY`].
     pub allowed: Allowed,
-    /// [`PRIORITY`]; 0 where it is not said.
+    /// [`PRIORITY`]; 0 if not set.
     pub eviction_priority: i32,
     /// [`SUB_PRIORITY`].
     pub sub_priority: Option<i64>,
@@ -98,14 +98,14 @@ pub struct Marks {
     pub class: Option<PriorityClass>,
 }
 
-/// A label or annotation that cannot be read, and counts as the comment of its field says.
+/// A label or annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkError {
-    /// Its key.
+    /// Key of the label or annotation.
     pub key: &'static str,
-    /// What it says.
+    /// Its value.
     pub value: String,
-    /// What it may say, and what it counts as.
+    /// Which values are allowed, and how the invalid value is treated.
     pub way_out: &'static str,
 }
 
@@ -118,8 +118,8 @@ impl fmt::Display for MarkError {
 impl std::error::Error for MarkError {}
 
 impl Marks {
-    /// Reads them. Whatever cannot be read is told beside and has the value that it has in koordinator, which never makes a
-    /// pod easier to evict than what was meant: no feature for a list, 0 and `spec.priority` for priorities.
+    /// Reads labels and annotations. Values that cannot be read are returned as errors and treated as koordinator treats them, which never
+    /// makes a pod easier to evict than its owner meant: a list allows no feature, a priority counts as 0 or as `spec.priority`.
     ///
     /// Source: koordinator `apis/extension/evict.go`, `pkg/koordlet/qosmanager/plugins/util/evict.go`.
     pub fn parse(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> (Self, Vec<MarkError>) {
@@ -173,7 +173,7 @@ impl Marks {
         (marks, errors)
     }
 
-    /// Whether the label names a class, even one that does not exist: `spec.priority` does not say the class then.
+    /// Whether the label is present, even with an unknown class: `spec.priority` does not decide the class then.
     pub(crate) fn names_class(labels: &BTreeMap<String, String>) -> bool {
         labels.contains_key(PRIORITY_CLASS)
     }

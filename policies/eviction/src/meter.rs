@@ -1,4 +1,4 @@
-//! CPU use and pressure over windows that are long enough to say something.
+//! Measures CPU use and memory pressure over sufficiently long windows.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,15 @@ use qosm_sdk::{Group, GroupUse, NodePressure, PodId, Tier, scale};
 
 use crate::input::{INTERVAL_USEC, Pressure, Sample};
 
-/// A window that is shorter goes on to the next evaluation: alarms and changes of pods come between two intervals.
+/// Minimum length of a window in microseconds; a shorter one continues until the next evaluation, since alarms and pod changes trigger
+/// evaluations between two intervals.
 const MIN_WINDOW_USEC: u64 = INTERVAL_USEC / 2;
 
-/// The window under way, and the last one that was long enough.
+/// The current window, and the measurements of the last one that was long enough.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     window_usec: u64,
-    /// CPU time of the node; `None` = not known of some part of the window. So are the others.
+    /// CPU time of the node; `None` if unknown for some part of the window. The same holds for `be_usec` and `full_usec`.
     node_usec: Option<u64>,
     be_usec: Option<u64>,
     pods_usec: BTreeMap<PodId, u64>,
@@ -21,19 +22,19 @@ pub(crate) struct Meter {
     last: Measured,
 }
 
-/// What a window came to.
+/// The measurements of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
-    /// Millionths of a CPU.
+    /// CPU use in millionths of a CPU.
     pub(crate) node: Option<Sample>,
     pub(crate) be: Option<Sample>,
     pub(crate) pods: BTreeMap<PodId, Sample>,
-    /// Of the node's memory.
+    /// Memory pressure of the node.
     pub(crate) pressure: Option<Pressure>,
 }
 
 impl Meter {
-    /// Adds what was measured since the last evaluation, and says what the last window came to that was long enough.
+    /// Adds the measurements since the last evaluation, and returns those of the last window that was long enough.
     pub(crate) fn add(
         &mut self,
         window_usec: u64,

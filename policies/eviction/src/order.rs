@@ -1,4 +1,4 @@
-//! Who may be evicted by a feature, and in which order. Each order is total: the same pods always come in the same order.
+//! Which pods a feature may evict, and in which order. Each order is total, so the same pods always come in the same order.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -7,38 +7,38 @@ use crate::config::{Checked, Settings};
 use crate::feature::{Feature, Kind, Resource};
 use crate::pod::Pod;
 
-/// What an order goes by, of one pod.
+/// The sort key of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// Among batch pods whose CPU is short.
+    /// For batch pods that starve of CPU.
     Starving {
         /// `spec.priority`; lower first.
         priority: Option<i32>,
-        /// Used CPU in thousandths.
+        /// Used CPU in thousandths of a CPU.
         used: u64,
-        /// Requested batch CPU in thousandths; what is used of it, more first.
+        /// Requested batch CPU in thousandths of a CPU; pods that use a larger share of it leave first.
         requested: u64,
     },
-    /// Among batch pods whose memory is to be had.
+    /// For batch pods when memory is short.
     BeMemory {
         /// `spec.priority`; lower first.
         priority: Option<i32>,
-        /// Used memory in bytes, more first; `None` = not measured, last.
+        /// Used memory in bytes, more first; `None` (not measured) comes last.
         used: Option<u64>,
     },
-    /// Among pods up to a priority.
+    /// For pods up to a priority.
     Priority {
-        /// The annotation's priority; lower first.
+        /// Priority from the annotation; lower first.
         eviction: i32,
-        /// `spec.priority` or the default of the class; lower first.
+        /// `spec.priority` or the default of the priority class; lower first.
         priority: i32,
-        /// The label's priority; lower first.
+        /// Priority from the label; lower first.
         sub: i64,
-        /// What the pod uses or requests; more first.
+        /// Amount that the pod uses or requests; more first.
         amount: u64,
-        /// Of what.
+        /// The resource of the amount.
         resource: Resource,
-        /// Whether it is used or requested.
+        /// Whether the amount is used or requested.
         kind: Kind,
     },
 }
@@ -46,13 +46,13 @@ pub enum Rank {
 /// A pod that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate<'a> {
-    /// Which.
+    /// The pod.
     pub pod: &'a Pod,
-    /// By what it has its place.
+    /// Its sort key.
     pub rank: Rank,
 }
 
-/// The candidates of a feature in the order in which they leave. Ties are settled by age, newest first, then by UID.
+/// The candidates of a feature in the order in which they are evicted. Ties are broken by age (newest first), then by UID.
 ///
 /// Source: koordinator `pkg/koordlet/qosmanager/plugins/{cpuevict,memoryevict}`.
 pub fn candidates<'a>(
@@ -69,7 +69,7 @@ pub fn candidates<'a>(
         .collect();
     all.sort_by(compare);
     match feature {
-        // A priority that is not said is equal to any: those pods take their places among the others by use alone.
+        // An unset priority equals any other, so these pods are sorted among the others by use alone.
         Feature::BeCpu | Feature::BeMemory => merge_without_priority(all),
         _ => all,
     }
@@ -108,7 +108,7 @@ fn rank(feature: Feature, checked: &Checked, pod: &Pod, now_usec: u64) -> Option
     }
 }
 
-/// The order, but for priorities that are not said: those pods come last here.
+/// Compares two candidates, with pods without a priority last.
 fn compare(one: &Candidate, other: &Candidate) -> Ordering {
     let said = |priority: Option<i32>| (priority.is_none(), priority);
     let by_rank = match (&one.rank, &other.rank) {
@@ -119,14 +119,14 @@ fn compare(one: &Candidate, other: &Candidate) -> Ordering {
     by_rank.then_with(|| by_use(one, other))
 }
 
-/// The order among those of equal `spec.priority`.
+/// Compares two candidates of equal `spec.priority`.
 fn by_use(one: &Candidate, other: &Candidate) -> Ordering {
     let by_use = match (&one.rank, &other.rank) {
         (
             Rank::Starving { used, requested, .. },
             Rank::Starving { used: other_used, requested: other_requested, .. },
         ) => {
-            // used / requested, without rounding; of a pod that requests nothing it is 0.
+            // used / requested, without rounding; 0 for a pod without a request.
             let share = |used: u64, requested: u64, other: u64| {
                 if requested == 0 { 0 } else { u128::from(used) * u128::from(other.max(1)) }
             };
@@ -135,7 +135,7 @@ fn by_use(one: &Candidate, other: &Candidate) -> Ordering {
         (Rank::BeMemory { used: one_used, .. }, Rank::BeMemory { used: other_used, .. }) => {
             let known = |used: &Option<u64>| used.unwrap_or(0);
             let by_amount = known(other_used).cmp(&known(one_used));
-            // Nothing is known of either: by name, the greater first.
+            // Neither has a known use: by name, the greater one first.
             let by_name = || if known(one_used) == 0 { other.pod.name.cmp(&one.pod.name) } else { Ordering::Equal };
             by_amount.then_with(by_name)
         }
@@ -160,7 +160,7 @@ fn by_use(one: &Candidate, other: &Candidate) -> Ordering {
         .then_with(|| (Reverse(one.pod.created_at), &one.pod.uid).cmp(&(Reverse(other.pod.created_at), &other.pod.uid)))
 }
 
-/// Puts each pod without a priority before the first that it would precede by use.
+/// Inserts each pod without a priority before the first pod that it precedes by use.
 fn merge_without_priority(mut all: Vec<Candidate>) -> Vec<Candidate> {
     let is_said = |candidate: &Candidate| match candidate.rank {
         Rank::Starving { priority, .. } | Rank::BeMemory { priority, .. } => priority.is_some(),

@@ -1,4 +1,4 @@
-//! A pod as a candidate.
+//! Pods as candidates for eviction.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::feature::{Group, Resource};
 use crate::input::Sample;
 use crate::marks::{Marks, PriorityClass};
 
-/// From this priority on a pod belongs to the system (`system-cluster-critical`) and is never evicted.
+/// Pods of this priority (`system-cluster-critical`) or a higher one belong to the system and are never evicted.
 pub const SYSTEM_PRIORITY: i32 = 2_000_000_000;
-/// The grace period of a pod that names none, in seconds.
+/// Grace period of a pod that specifies none, in seconds.
 pub const DEFAULT_GRACE_SECONDS: u32 = 30;
 
 /// A pod of the node.
@@ -24,42 +24,42 @@ pub struct Pod {
     pub name: String,
     /// `spec.priority`.
     pub priority: Option<i32>,
-    /// The class of its label; `None` where it has none or one that does not exist.
+    /// The class of its label; `None` if it has none or an unknown one.
     pub class: Option<QosClass>,
-    /// Kubernetes' QoS of it.
+    /// Kubernetes QoS of the pod.
     pub kube_qos: KubeQos,
-    /// Whether it is pending or running; one that has succeeded or failed has nothing left to give.
+    /// Whether the pod is pending or running. A pod that has succeeded or failed has nothing left to release.
     pub is_active: bool,
-    /// Whether it is being deleted already.
+    /// Whether the pod is being deleted already.
     pub is_leaving: bool,
-    /// Whether the kubelet runs it from a manifest, or it mirrors such a pod.
+    /// Whether it is a static pod or the mirror of one.
     pub is_static: bool,
-    /// Whether a DaemonSet owns it.
+    /// Whether a DaemonSet owns the pod.
     pub is_of_daemon_set: bool,
     /// `metadata.creationTimestamp` in seconds since 1970.
     pub created_at: i64,
     /// `spec.terminationGracePeriodSeconds`.
     pub grace_seconds: Option<u32>,
-    /// What its owner says.
+    /// Labels and annotations about eviction.
     pub marks: Marks,
-    /// Whether its label names a priority class, known or not.
+    /// Whether its label names a priority class, known or unknown.
     pub names_priority_class: bool,
-    /// What it requests.
+    /// Batch and mid resources that the pod requests.
     pub requests: Requests,
-    /// The CPU that it uses, in millionths of a CPU; `None` = not measured.
+    /// CPU use in millionths of a CPU; `None` if not measured.
     pub cpu: Option<Sample>,
-    /// The memory that it uses, in bytes; `None` = not measured.
+    /// Memory use in bytes; `None` if not measured.
     pub memory: Option<Sample>,
-    /// What happened to its memory in the last window; `None` = not known.
+    /// Memory events of the last window; `None` if unknown.
     pub memory_events: Option<MemoryEvents>,
 }
 
-/// `memory.events` of a pod and its containers: differences over the window.
+/// `memory.events` of a pod and its containers, as differences over the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// Times it hit a limit of its own.
+    /// Number of times that a limit of its own was hit.
     pub max: u64,
-    /// Processes that the kernel's OOM killer ended.
+    /// Number of processes that the kernel's OOM killer killed.
     pub oom_kills: u64,
 }
 
@@ -77,8 +77,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Adds them up. Init containers that end do not count. Of several names of one resource the first that a container has
-    /// counts; a limit without a request is one.
+    /// Adds up the requests. Ordinary init containers do not count. If a container has several names of one resource, the first one counts;
+    /// a limit without a request counts as the request.
     ///
     /// Source: koordinator `apis/extension/resource.go`, `apis/extension/deprecated.go`; ACK's older names.
     pub fn of(containers: &[Container]) -> Self {
@@ -107,7 +107,7 @@ impl Requests {
 }
 
 impl Pod {
-    /// A running Burstable pod of no class, without requests and samples.
+    /// An active Burstable pod without class, requests and samples.
     pub fn new(uid: &str, name: &str) -> Self {
         Self {
             uid: uid.into(),
@@ -131,7 +131,7 @@ impl Pod {
         }
     }
 
-    /// With what its labels and annotations say; what cannot be read is returned beside.
+    /// Adds labels and annotations; those that cannot be read are returned as errors.
     pub fn with_marks(
         mut self,
         labels: &BTreeMap<String, String>,
@@ -143,12 +143,13 @@ impl Pod {
         (self, errors)
     }
 
-    /// Whether its label says that it is batch.
+    /// Whether its label makes the pod batch.
     pub fn is_be(&self) -> bool {
         self.class == Some(QosClass::Be)
     }
 
-    /// Its priority class: the label, else the range of `spec.priority`, else by QoS class, declared or Kubernetes'.
+    /// Priority class of the pod: from the label, else from the range of `spec.priority`, else from the QoS class (declared or
+    /// Kubernetes').
     ///
     /// Source: koordinator `apis/extension/priority_utils.go`.
     pub fn priority_class(&self) -> PriorityClass {
@@ -159,17 +160,17 @@ impl Pod {
         })
     }
 
-    /// `spec.priority`; absent or 0, the default of its priority class.
+    /// `spec.priority`; if absent or 0, the default of the priority class.
     pub fn priority_value(&self) -> i32 {
         self.priority.filter(|priority| *priority != 0).unwrap_or_else(|| self.priority_class().default_value())
     }
 
-    /// The priority within those of equal priority.
+    /// The priority among pods of equal priority.
     pub fn sub_priority(&self) -> i64 {
         self.marks.sub_priority.unwrap_or_else(|| self.priority_value().into())
     }
 
-    /// The resource of its class and what it requests of that; `None` for classes other than batch and mid.
+    /// The resource of the pod's priority class and the requested amount; `None` for classes other than batch and mid.
     pub fn class_request(&self, group: Group) -> Option<(Resource, u64)> {
         let Requests { batch_cpu, batch_memory, mid_cpu, mid_memory } = self.requests;
         match (self.priority_class(), group) {
@@ -181,7 +182,7 @@ impl Pod {
         }
     }
 
-    /// Whether nobody may evict it, whatever its marks say.
+    /// Whether the pod must never be evicted, whatever its labels and annotations say.
     pub fn is_protected(&self, daemon_sets: bool) -> bool {
         self.is_static
             || self.priority_value() >= SYSTEM_PRIORITY
@@ -189,7 +190,7 @@ impl Pod {
             || self.is_of_daemon_set && !daemon_sets
     }
 
-    /// Its own grace period in seconds.
+    /// Grace period of the pod in seconds.
     pub fn grace(&self) -> u32 {
         self.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)
     }
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(Requests::of(&older), Requests { batch_cpu: 25, batch_memory: 3, ..Requests::default() });
         assert_eq!(Requests::of(&[]), Requests::default());
 
-        // As Kubernetes and the policy that publishes count it.
+        // As Kubernetes and the policy `reclaimed-resources` count it.
         let mut limited =
             container(ContainerKind::Regular, &[("kubernetes.io/batch-cpu", 5), ("kubernetes.io/mid-cpu", 0)]);
         for (resource, limit) in limited.extended_resources.iter_mut().zip([Some(700), Some(9)]) {

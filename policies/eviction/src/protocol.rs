@@ -1,14 +1,14 @@
-//! How operators speak to the policy.
+//! The policy's description.
 
 use qosm_sdk::Description;
 
 use crate::EARLY_TICKS;
 
-/// Key of the cluster ConfigMap. Its other fields are about suppression.
+/// Key of the cluster ConfigMap; the policy `be-suppress` uses its other fields.
 pub(crate) const CONFIG_MAP_KEY: &str = "resource-threshold-config";
 
-/// What the policy calls itself. Its strategy is the node's, and pods speak by labels and by annotations that are no objects, so it has
-/// no protocol of its own for pods.
+/// Describes the policy. The strategy belongs to the node, and pods are configured by labels and plain annotations, so the policy declares
+/// no protocol for pods.
 pub(crate) fn description() -> Description {
     let description = Description::new(
         "eviction",

@@ -1,4 +1,4 @@
-//! Carrying out: tasks are worked in order until each is covered, and what one releases counts for all.
+//! Executes the tasks of a group in order until each is covered; what one task releases counts for all.
 //!
 //! Source: koordinator `pkg/koordlet/qosmanager/plugins/util/evict.go`.
 
@@ -13,47 +13,47 @@ use crate::trigger::{Shortage, Trigger};
 /// Amounts by kind and resource.
 pub type Amounts = BTreeMap<(Kind, Resource), u64>;
 
-/// What one feature wants to be released.
+/// What one feature wants to release.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task<'a> {
-    /// Which feature.
+    /// The feature.
     pub feature: Feature,
-    /// Why.
+    /// The reason.
     pub trigger: Trigger,
-    /// How much of what; nothing in it is 0.
+    /// Amount to release by resource; a missing resource is 0.
     pub needed: BTreeMap<Resource, u64>,
-    /// Whom it may choose, in order.
+    /// Pods that the task may choose, in order.
     pub candidates: Vec<Candidate<'a>>,
 }
 
 /// A pod that a task chose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen<'a> {
-    /// Which task, by its place.
+    /// Index of the task.
     pub task: usize,
-    /// Which pod.
+    /// The pod.
     pub candidate: Candidate<'a>,
-    /// Its place among the candidates, from 1.
+    /// Position among the candidates, from 1.
     pub place: usize,
-    /// What it releases.
+    /// Amounts that the pod releases.
     pub freed: Amounts,
-    /// What this task still lacks after it.
+    /// What the task still lacks after this pod.
     pub lacking: BTreeMap<Resource, u64>,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome<'a> {
-    /// Who leaves, in the order in which they were chosen.
+    /// The chosen pods, in the order in which they were chosen.
     pub chosen: Vec<Chosen<'a>>,
-    /// What has been released, pods included that were evicted before and are still there.
+    /// Amounts released, including those of pods that were evicted earlier and are still there.
     pub released: Amounts,
-    /// What a task lacks after all of its candidates, by its place.
+    /// What a task lacks after all of its candidates, by index of the task.
     pub lacking: BTreeMap<usize, BTreeMap<Resource, u64>>,
 }
 
 impl Task<'_> {
-    /// Why it cannot wait; `None` = it can.
+    /// Why the task cannot wait; `None` if it can.
     pub fn shortage(&self) -> Option<Shortage> {
         match self.trigger {
             Trigger::Usage { shortage, .. } => shortage,
@@ -61,7 +61,7 @@ impl Task<'_> {
         }
     }
 
-    /// What is lacking after so much has been released.
+    /// What the task lacks after `released`.
     pub fn lacking(&self, released: &Amounts) -> BTreeMap<Resource, u64> {
         let lacking = |(resource, needed): (&Resource, &u64)| {
             let released = released.get(&(self.feature.kind(), *resource)).copied().unwrap_or(0);
@@ -70,13 +70,13 @@ impl Task<'_> {
         self.needed.iter().filter_map(lacking).collect()
     }
 
-    /// What a pod releases of what this task counts in; whether the task may choose it does not matter.
+    /// The amount that a pod releases in the resource of this task, whether or not the task may choose the pod.
     fn freed(&self, pod: &Pod, now_usec: u64) -> Option<(Resource, u64)> {
         match self.feature {
             Feature::BeCpu => Some((Resource::BatchCpu, pod.requests.batch_cpu)),
             Feature::Cpu => Some((Resource::Cpu, pod.cpu?.fresh(now_usec)? / 1_000)),
             Feature::BeMemory | Feature::Memory => Some((Resource::Memory, pod.memory?.fresh(now_usec)?)),
-            // Of a class of which nothing is needed nothing counts.
+            // Only classes of which something has to be released count.
             Feature::CpuAllocatable => {
                 pod.class_request(Group::Cpu).filter(|(resource, _)| self.needed.contains_key(resource))
             }
@@ -87,7 +87,7 @@ impl Task<'_> {
     }
 }
 
-/// What a pod releases, by all tasks together: an amount that several of them count is counted once, by the largest value.
+/// What a pod releases for all tasks together. If several tasks count the same resource, it counts once, with the largest value.
 pub fn freed(tasks: &[Task], pod: &Pod, now_usec: u64) -> Amounts {
     let mut amounts = Amounts::new();
     for task in tasks {
@@ -99,10 +99,9 @@ pub fn freed(tasks: &[Task], pod: &Pod, now_usec: u64) -> Amounts {
     amounts
 }
 
-/// Works the tasks of one group in order. `pending` are pods that were evicted before and are still there, or are leaving
-/// by themselves: what they have counts as released, before anybody is chosen. `barred` are not chosen. A pod that releases
-/// nothing of what a task lacks is passed over, but with `koordinator`; of those of which it is not known what they use,
-/// one is taken at a time.
+/// Executes the tasks of one group in order. `pending` are pods that were evicted earlier and are still there, or that are leaving by
+/// themselves: their amounts count as released before any pod is chosen. Pods in `barred` are not chosen. A pod that releases nothing that
+/// a task lacks is skipped, except with `koordinator`. Of the pods whose use is unknown, one is chosen per round.
 pub fn work<'a>(
     tasks: &[Task<'a>],
     pending: &[&Pod],
@@ -131,7 +130,7 @@ pub fn work<'a>(
             if profile == Profile::Responsive {
                 let is_of_use = match own {
                     Some((resource, amount)) => amount > 0 && lacking.contains_key(&resource),
-                    // One of these at a time: what it had shows before the next one.
+                    // One pod of unknown use at a time: its effect has to show before the next one.
                     None => task.feature.kind() == Kind::Used && !std::mem::replace(&mut has_unknown, true),
                 };
                 if !is_of_use {

@@ -1,4 +1,4 @@
-//! Pods and the node as other interfaces tell of them, read again only when they change.
+//! Pods and node as other interfaces report them, cached until they change.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::feature::Resource;
 use crate::input::Node;
 use crate::pod::{Pod, Requests};
 
-/// What is known, by the generation at which it was read; `None` = not yet.
+/// The cached facts, with the generation of each source; `None` before the first read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pods: BTreeMap<PodId, Known>,
@@ -21,9 +21,9 @@ pub(crate) struct Sources {
 struct Known {
     facts: PodFacts,
     object: Option<PodObjectFacts>,
-    /// Without what is measured.
+    /// The pod without measurements.
     pod: Pod,
-    /// What was told of its labels and annotations.
+    /// Faults of its labels and annotations that were logged.
     faults: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Sources {
         self.objects_seen = None;
     }
 
-    /// Reads what has changed. A label or annotation that cannot be read is told once.
+    /// Reads the sources that have changed. A label or annotation that cannot be read is logged once.
     pub(crate) fn read<H: Host>(&mut self, host: &mut H) {
         let generation = Some(host.pod_objects_generation());
         if self.objects_seen != generation {
@@ -64,12 +64,12 @@ impl Sources {
         self.node.as_ref()
     }
 
-    /// The pods, without what is measured.
+    /// The pods, without measurements.
     pub(crate) fn pods(&self) -> impl Iterator<Item = (&PodFacts, &Pod)> {
         self.pods.values().map(|known| (&known.facts, &known.pod))
     }
 
-    /// The pod of a UID.
+    /// The id of the pod with this UID.
     pub(crate) fn id(&self, uid: &str) -> Option<PodId> {
         self.pods.values().find(|known| known.facts.uid == uid).map(|known| known.facts.id)
     }
@@ -105,7 +105,7 @@ impl Known {
     }
 }
 
-/// What the node has. Of several names of one resource the first that it has counts.
+/// Capacity and offered resources of the node. If a resource has several names, the first one present counts.
 fn node(object: &NodeObjectFacts) -> Node {
     let amount = |name: &str| object.resources.iter().find(|amount| amount.name == name);
     let capacity = |name: &str| {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!((pod.grace_seconds, pod.marks.eviction_priority), (Some(7), 0));
         let told = |host: &mut MockHost| std::mem::take(&mut host.log).len();
         assert_eq!(told(&mut host), 2);
-        // Nothing changed.
+        // Nothing has changed.
         sources.read(&mut host);
         sources.update(vec![facts.clone()], &[]);
         sources.read(&mut host);

@@ -1,4 +1,4 @@
-//! What is remembered from one evaluation to the next, and beyond the life of the instance.
+//! State kept between evaluations, and saved across restarts of the module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,71 +10,71 @@ use crate::input::{Inputs, Outcome};
 use crate::verdict::Condition;
 use crate::window::Window;
 
-/// Layout that this version writes; another one is not read.
+/// Layout that this version writes; other layouts are refused.
 const VERSION: u32 = 1;
-/// A pod that was evicted counts as released for its grace period and so much more, in microseconds.
+/// Time in microseconds, in addition to its grace period, for which an evicted pod counts as released.
 pub const PENDING_USEC: u64 = 60_000_000;
-/// A pod whose eviction was refused is not chosen again for so long.
+/// Time in microseconds after which a pod whose eviction was refused may be chosen again.
 pub const RETRY_USEC: u64 = 60_000_000;
-/// An eviction that nobody has carried out is taken back after the node was not short of anything for so long. What cannot wait, and
-/// would be ended on the node itself, is taken back at once.
+/// Time in microseconds without a shortage after which evictions that were not carried out are withdrawn. Urgent evictions, which the node
+/// itself would carry out, are withdrawn as soon as the shortage ends.
 pub const CALM_USEC: u64 = 10_000_000;
 
-/// What is remembered.
+/// State kept between evaluations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
-    /// When the first evaluation took place. Not saved: a start is a start.
+    /// When the first evaluation took place. Not saved: each start has its own delay.
     #[serde(skip)]
     pub started_at_usec: Option<u64>,
-    /// Request, use and limit of batch pods. Not saved: what was measured before a gap says nothing.
+    /// Request, use and limit of batch pods. Not saved: samples from before a gap are meaningless.
     #[serde(skip)]
     pub be: Window<3>,
-    /// CPU use of the node.
+    /// CPU use of the node. Not saved.
     #[serde(skip)]
     pub cpu: Window<1>,
-    /// When a group was last short of something, or not known not to be. Not saved.
+    /// When a group was last short, or its inputs were missing. Not saved.
     #[serde(skip)]
     pub short_at_usec: BTreeMap<Group, u64>,
-    /// When something was last evicted.
+    /// When a pod was last evicted, by group.
     pub evicted_at_usec: BTreeMap<Group, u64>,
     /// Pods that were evicted and are still there, by UID.
     pub evicted: BTreeMap<String, Evicted>,
-    /// What has been reported and has not ended.
+    /// Conditions that were reported as begun and have not ended.
     pub lasting: BTreeSet<Condition>,
 }
 
-/// A pod that was evicted, or is leaving by itself, and is still there.
+/// A pod that was evicted or is leaving by itself, and is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evicted {
-    /// By which feature; `None` = somebody else deleted it.
+    /// The feature that evicted it; `None` if it is being deleted for another reason.
     pub feature: Option<Feature>,
-    /// How urgently.
+    /// How urgent the eviction is.
     pub urgency: Urgency,
-    /// When, or when that was taken up or refused.
+    /// When it was evicted, or when the eviction was accepted or refused.
     pub at_usec: u64,
-    /// The grace period that it got.
+    /// The grace period in seconds that it got.
     pub grace_seconds: u32,
-    /// Whether its eviction was refused, or nobody answered.
+    /// Whether its eviction was refused or not answered in time.
     pub is_refused: bool,
-    /// Whether its eviction was taken up: there is nothing to take back, and nobody evicts it a second time.
+    /// Whether its eviction was accepted: it cannot be withdrawn any more, and is not repeated.
     #[serde(default)]
     pub is_taken: bool,
 }
 
 impl Evicted {
-    /// Whether what it has counts as released.
+    /// Whether the pod's amounts count as released.
     pub fn is_pending(&self, now_usec: u64) -> bool {
         !self.is_refused && now_usec.saturating_sub(self.at_usec) < self.pending_usec()
     }
 
-    /// Whether it may be chosen, again.
+    /// Whether the pod may be chosen again.
     pub fn may_retry(&self, now_usec: u64) -> bool {
         self.is_refused && self.feature.is_some() && now_usec.saturating_sub(self.at_usec) >= RETRY_USEC
     }
 
-    /// Whether somebody may still carry it out who has not yet.
+    /// Whether its eviction was requested and is neither accepted nor refused.
     pub fn is_asked(&self) -> bool {
         self.feature.is_some() && !self.is_refused && !self.is_taken
     }
@@ -85,13 +85,12 @@ impl Evicted {
 }
 
 impl State {
-    /// Brings it up to date: pods that are gone are forgotten, those that are leaving are known. Returns the UIDs of evictions that are to
-    /// be taken back.
+    /// Updates the state: forgets pods that are gone and notes those that are leaving. Returns the UIDs of evictions to withdraw.
     pub(crate) fn observe(&mut self, inputs: &Inputs, now_usec: u64) -> Vec<String> {
         self.started_at_usec = Some(self.started_at_usec.unwrap_or(now_usec).min(now_usec));
         for at in self.evicted_at_usec.values_mut().chain(self.evicted.values_mut().map(|evicted| &mut evicted.at_usec))
         {
-            // A clock that began anew makes nothing last forever.
+            // Timestamps in the future come from a clock that restarted; they must not block evictions forever.
             *at = (*at).min(now_usec);
         }
         if !inputs.pods.is_empty() {
@@ -103,7 +102,7 @@ impl State {
         taken_back
     }
 
-    /// Notes pods that are leaving, also those whose eviction was refused or taken back: what they have is released without another
+    /// Notes pods that are leaving, including those whose eviction was refused or withdrawn: their amounts are released without another
     /// eviction.
     fn note_leaving(&mut self, inputs: &Inputs, now_usec: u64) {
         for pod in inputs.pods.iter().filter(|pod| pod.is_leaving) {
@@ -123,13 +122,13 @@ impl State {
         }
     }
 
-    /// Notes what became of evictions: those that were refused, or that nobody answered, are to be taken back (returned by UID), and with
-    /// them the cool-down of a round in which nothing else was evicted.
+    /// Notes the outcomes of evictions. Those that were refused or not answered in time are withdrawn; their UIDs are returned. If all
+    /// evictions of a group's last round were refused, its cool-down ends.
     fn note_outcomes(&mut self, inputs: &Inputs, now_usec: u64) -> Vec<String> {
         let is_refused = |uid: &String, evicted: &Evicted| match inputs.outcomes.get(uid) {
             Some(Outcome::Refused { at_usec, .. }) => *at_usec >= evicted.at_usec,
             Some(Outcome::Accepted) => false,
-            // Nobody has answered in all that time.
+            // The eviction was not answered in all that time.
             Some(Outcome::Pending) | None => evicted.is_asked() && !evicted.is_pending(now_usec),
         };
         for group in [Group::Cpu, Group::Memory] {
@@ -153,7 +152,7 @@ impl State {
         refused
     }
 
-    /// Takes evictions back that nobody has carried out and that the node does not need any more. Returns the UIDs.
+    /// Withdraws evictions that were not carried out and that the node does not need any more. Returns their UIDs.
     pub(crate) fn calm(&mut self, group: Group, is_short: bool, inputs: &Inputs, now_usec: u64) -> Vec<String> {
         let short_at = self.short_at_usec.entry(group).or_insert(now_usec);
         if is_short || now_usec < *short_at {
@@ -174,14 +173,14 @@ impl State {
         over
     }
 
-    /// Whether something may be evicted now: so long after the last eviction of the group, and after its delay at the start.
+    /// Whether a pod of the group may be evicted now: the cool-down since its last eviction and the delay at the start have passed.
     pub(crate) fn is_ready(&self, group: Group, cool_down_usec: u64, now_usec: u64) -> bool {
         let since = |at: Option<u64>| at.map_or(u64::MAX, |at| now_usec.saturating_sub(at));
         since(self.started_at_usec) >= group.start_delay_usec()
             && since(self.evicted_at_usec.get(&group).copied()) >= cool_down_usec
     }
 
-    /// Forgets all but when it started. Returns the UIDs of evictions that nobody has carried out.
+    /// Resets everything but the time of the start. Returns the UIDs of evictions that were not carried out.
     pub(crate) fn reset(&mut self) -> Vec<String> {
         let asked = self.evicted.iter().filter(|(_, evicted)| evicted.is_asked()).map(|(uid, _)| uid.clone()).collect();
         *self = Self { started_at_usec: self.started_at_usec, ..Self::default() };
@@ -193,17 +192,17 @@ impl State {
         self.evicted.is_empty() && self.evicted_at_usec.is_empty() && self.lasting.is_empty()
     }
 
-    /// Writes it.
+    /// Serializes the state.
     pub fn save(&self) -> Vec<u8> {
         serde_json::to_vec(&Saved { version: VERSION, state: self }).unwrap_or_default()
     }
 
-    /// Reads what [`State::save`] wrote; nothing saved is a fresh state.
+    /// Reads what [`State::save`] wrote; empty bytes give a fresh state.
     ///
     /// # Errors
     ///
-    /// What is of another layout: begin with a fresh state then. Pods that were evicted may be evicted again, which does no
-    /// harm.
+    /// Fails if the bytes cannot be read or have another layout. Start with a fresh state then: at worst, pods are evicted a second time,
+    /// which does no harm.
     pub fn restore(bytes: &[u8]) -> Result<Self, String> {
         if bytes.is_empty() {
             return Ok(Self::default());
@@ -251,14 +250,14 @@ mod tests {
             (evicted(0), 0, true, false),
             (evicted(0), 89, true, false),
             (evicted(0), 90, false, false),
-            // It was taken up: nobody does so again.
+            // The eviction was accepted, so it is not repeated.
             (evicted(0), 10_000, false, false),
             (refused, 0, false, false),
             (refused, 59, false, false),
             (refused, 60, false, true),
             (leaving, 89, true, false),
             (leaving, 90, false, false),
-            // It is leaving: nobody needs to evict it.
+            // The pod is leaving, so it does not need to be evicted.
             (leaving, 10_000, false, false),
         ] {
             let now = second * SECOND;
@@ -294,14 +293,14 @@ mod tests {
             State { evicted: [("gone".into(), evicted(0)), ("there".into(), evicted(0))].into(), ..State::default() };
         let leaving = Pod { is_leaving: true, grace_seconds: Some(600), ..Pod::new("leaving", "p") };
         let inputs = Inputs { pods: vec![Pod::new("there", "p"), leaving], ..Inputs::default() };
-        // Without any pod nothing is known.
+        // Without any pod, the pods are unknown.
         state.observe(&Inputs::default(), SECOND);
         assert_eq!(state.evicted.len(), 2);
         state.observe(&inputs, SECOND);
         assert_eq!(state.evicted.keys().collect::<Vec<_>>(), ["leaving", "there"]);
         let leaving = state.evicted["leaving"];
         assert_eq!((leaving.feature, leaving.at_usec, leaving.grace_seconds), (None, SECOND, 600));
-        // Once.
+        // Noted once.
         state.observe(&inputs, 9 * SECOND);
         assert_eq!(state.evicted["leaving"].at_usec, SECOND);
     }
@@ -345,7 +344,7 @@ mod tests {
             state.observe(&refuse(refused), 51 * SECOND);
             assert_eq!(state.is_ready(Group::Cpu, 20 * SECOND, 51 * SECOND), is_ready, "{refused:?}");
             assert_eq!(state.evicted["a"].is_refused, refused.contains(&"a"));
-            // What is told again does not begin anew.
+            // A repeated refusal does not restart the time.
             state.observe(&refuse(refused), 99 * SECOND);
             if refused.contains(&"a") {
                 assert_eq!(state.evicted["a"].at_usec, 51 * SECOND);

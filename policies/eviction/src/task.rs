@@ -1,4 +1,4 @@
-//! What each feature wants to be released, from what is known now and what was measured before.
+//! What each feature wants to release, from the current inputs and earlier samples.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::state::State;
 use crate::trigger::{Exceeded, Shortage, Trigger, limit_of, requests_release, starving_twice, usage_release};
 use crate::window::{Sums, Window};
 
-/// Share of the time for which all tasks wait for memory when the trigger fires, in percent.
+/// Percent of the time for which all tasks wait for memory when the trigger fires.
 const ALARM_PERCENT: u32 = 10;
 
-/// What brings an evaluation about before its time: all tasks of the node waited for memory for 100 ms of a second, or a
-/// container hit its limit or met the OOM killer.
+/// The triggers for early evaluations: all tasks of the node waited for memory for 100 ms of a second, or a container hit its memory limit
+/// or met the OOM killer.
 pub const EARLY_TICKS: [Wake; 2] = [
     Wake::Pressure(PressureTrigger {
         scope: PressureScope::Node,
@@ -28,21 +28,21 @@ pub const EARLY_TICKS: [Wake; 2] = [
     Wake::MemoryEvents,
 ];
 
-/// Where memory cannot wait, at least so many percent of capacity are released.
+/// Minimum amount to release while memory cannot wait, in percent of capacity.
 pub const MIN_SHORTAGE_PERCENT: u64 = 2;
 
-/// What a feature wants.
+/// What a feature wants to release.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Demand {
     /// Nothing.
     Nothing,
-    /// Something is not known.
+    /// An input is missing.
     Missing(&'static str),
-    /// So much, and why.
+    /// The reason, and the amounts to release.
     Release(Trigger, BTreeMap<Resource, u64>),
 }
 
-/// Takes this moment's samples into the windows of the features that are on.
+/// Adds the current samples to the windows of the features that are on.
 pub(crate) fn sample(state: &mut State, features: &[(Feature, Checked)], inputs: &Inputs, now_usec: u64) {
     for (feature, checked) in features {
         match (feature, checked) {
@@ -61,7 +61,7 @@ pub(crate) fn sample(state: &mut State, features: &[(Feature, Checked)], inputs:
     }
 }
 
-/// What a feature wants now.
+/// What a feature wants to release now.
 pub(crate) fn demand(
     state: &State,
     feature: Feature,
@@ -123,7 +123,7 @@ fn cpu(state: &State, settings: &Usage, profile: Profile, node: &Node, inputs: &
     };
     let Some(mut amount) = release(&average) else { return Demand::Nothing };
     if profile == Profile::Responsive {
-        // What is over already is nobody's reason to leave.
+        // If the latest sample is below the threshold, the shortage is over and no pod has to leave.
         let Some(by_latest) = release(&Sums::of([latest])) else { return Demand::Nothing };
         amount = amount.min(by_latest);
     }
@@ -170,8 +170,8 @@ fn usage(
     Demand::Release(trigger, BTreeMap::from([(resource, release)]))
 }
 
-/// Whether memory cannot wait for the next second. Pressure and the OOM killer count only near the threshold: far from it
-/// they are some pod's own limit, and no other pod could help.
+/// Whether memory cannot wait for the next second. Pressure and OOM kills count only near the threshold: far below it, a pod's own limit
+/// causes them, and evicting other pods would not help.
 fn shortage(settings: &Usage, policy: &Settings, memory: &Memory, capacity: u64, pods: &[Pod]) -> Option<Shortage> {
     if let Some(low) = memory.low_mark_bytes.filter(|low| memory.available_bytes <= *low) {
         return Some(Shortage::Marks { available: memory.available_bytes, low });
@@ -189,7 +189,7 @@ fn shortage(settings: &Usage, policy: &Settings, memory: &Memory, capacity: u64,
         Some(pressure) if pressure.is_at_least(policy.memory_full_percent) => {
             Some(Shortage::Pressure { full_usec: pressure.full_usec, window_usec: pressure.window_usec })
         }
-        // The trigger's threshold is fixed: where more is asked for it says too little.
+        // The trigger's threshold is fixed, so it says too little if a larger percentage is configured.
         _ => (memory.is_alarmed && policy.memory_full_percent <= ALARM_PERCENT)
             .then_some(Shortage::Pressure { full_usec: 0, window_usec: 0 }),
     }

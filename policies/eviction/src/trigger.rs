@@ -1,4 +1,4 @@
-//! When a feature acts, and how much has to be released. Pure arithmetic: whole numbers, and comparisons without rounding.
+//! When a feature acts, and how much has to be released. Pure integer arithmetic; comparisons do not round.
 
 use std::fmt;
 
@@ -6,85 +6,85 @@ use crate::config::{Allocatable, Limit, Profile, Satisfaction, Usage};
 use crate::feature::Resource;
 use crate::window::Sums;
 
-/// Why a feature acts: by how much what was exceeded.
+/// Why a feature acts: which threshold was exceeded, and by how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// Batch pods get too little CPU; in thousandths of a CPU, averages over the window.
+    /// Batch pods get too little CPU. Amounts in thousandths of a CPU, averaged over the window.
     Satisfaction {
-        /// What they request.
+        /// CPU that they request.
         request: u64,
-        /// What they use.
+        /// CPU that they use.
         used: u64,
-        /// What they can get.
+        /// CPU that they can get.
         limit: u64,
         /// The settings.
         settings: Satisfaction,
-        /// What has to be released.
+        /// Amount to release.
         release: u64,
     },
     /// The node uses too much.
     Usage {
-        /// Of what: [`Resource::Cpu`] or [`Resource::Memory`].
+        /// The resource: [`Resource::Cpu`] or [`Resource::Memory`].
         resource: Resource,
-        /// What it uses.
+        /// Amount in use.
         used: u64,
-        /// What it has.
+        /// Capacity of the node.
         capacity: u64,
         /// The settings.
         settings: Usage,
-        /// What has to be released.
+        /// Amount to release.
         release: u64,
-        /// Why it cannot wait; `None` = it can.
+        /// Why it cannot wait; `None` if it can.
         shortage: Option<Shortage>,
     },
-    /// Pods request more than is offered.
+    /// Pods request more than the node offers.
     Requests {
-        /// What is requested of each resource that is exceeded.
+        /// The resources whose requests are too large.
         exceeded: Vec<Exceeded>,
         /// The settings.
         settings: Allocatable,
     },
 }
 
-/// A resource of which more is requested than is offered.
+/// A resource of which pods request more than the node offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exceeded {
-    /// Which.
+    /// The resource.
     pub resource: Resource,
-    /// What pods request.
+    /// Amount that pods request.
     pub requested: u64,
-    /// What the node offers; `None` = nothing.
+    /// Amount that the node offers; `None` if it offers nothing.
     pub allocatable: Option<u64>,
-    /// What has to be released.
+    /// Amount to release.
     pub release: u64,
 }
 
 /// Why memory cannot wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// All tasks of the node wait for memory, so many microseconds of so many; 0 of 0 where only the trigger tells of it.
+    /// All tasks of the node wait for memory. Both times are in microseconds, and 0 if only the trigger reported the pressure.
     Pressure {
-        /// Time lost.
+        /// Time in which they waited.
         full_usec: u64,
         /// Length of the window.
         window_usec: u64,
     },
-    /// The kernel's OOM killer ended processes that were below limits of their own.
+    /// The kernel's OOM killer killed processes of pods that did not hit their own limits.
     OomKills(u64),
-    /// Less is free than the kernel's mark `low`, in bytes.
+    /// `MemAvailable` is not above the kernel's `low` watermark, in bytes.
     Marks {
         /// `MemAvailable`.
         available: u64,
-        /// The mark.
+        /// The watermark.
         low: u64,
     },
 }
 
-/// Whether batch pods starve, and what has to be released in thousandths of a CPU. Amounts are request, use and limit;
-/// averages where there are several samples. `None` = they do not, or there is nothing to release.
+/// The batch CPU to release, in thousandths of a CPU, if batch pods starve; `None` if they do not, or if there is nothing to release.
+/// Amounts are request, use and limit; averages if there are several samples.
 ///
-/// Not starving: a limit of nothing (it is not known); a limit of a CPU or more that is not used up; no request; a rate of
-/// limit to request above the lower percentage. Released is what is missing to the upper one.
+/// Batch pods do not starve if the limit is 0 (unknown), if the limit is a CPU or more and not used up, if they request nothing, or if the
+/// ratio of limit to request is above the lower percentage. The amount to release is what is missing to the upper percentage.
 ///
 /// Source: koordinator `pkg/koordlet/qosmanager/plugins/cpuevict/cpu_evict.go`.
 pub fn starving(amounts: &Sums<3>, settings: &Satisfaction) -> Option<u64> {
@@ -104,8 +104,8 @@ pub fn starving(amounts: &Sums<3>, settings: &Satisfaction) -> Option<u64> {
     positive(missing / count.saturating_mul(100).max(1))
 }
 
-/// What has to be released when both the average of the window and the latest sample say that batch pods starve: of the
-/// average where request and limit did not change, else the smaller of both.
+/// The batch CPU to release if both the average of the window and the latest sample say that batch pods starve: by the average if request
+/// and limit have not changed, otherwise the smaller of both.
 pub fn starving_twice(average: &Sums<3>, latest: &Sums<3>, settings: &Satisfaction) -> Option<u64> {
     let (by_average, by_latest) = (starving(average, settings)?, starving(latest, settings)?);
     let is_same =
@@ -113,8 +113,8 @@ pub fn starving_twice(average: &Sums<3>, latest: &Sums<3>, settings: &Satisfacti
     Some(if is_same { by_average } else { by_average.min(by_latest) })
 }
 
-/// The limit that satisfaction is measured by, in thousandths of a CPU; 0 where it is not known. `allocatable` is what the
-/// node offers of batch CPU: nothing offered counts as 1, so that starving is seen, and a negative amount as not known.
+/// The limit that satisfaction is measured by, in thousandths of a CPU; 0 if unknown. `allocatable` is the batch CPU that the node offers:
+/// 0 counts as a limit of 1, so that starving is detected, and a negative amount as unknown.
 pub fn limit_of(limit: Limit, real_limit_milli: u64, allocatable: Option<i64>) -> u64 {
     match (limit, allocatable) {
         (Limit::Real, _) => real_limit_milli,
@@ -123,9 +123,9 @@ pub fn limit_of(limit: Limit, real_limit_milli: u64, allocatable: Option<i64>) -
     }
 }
 
-/// What has to be released of a node that uses so much; `None` below the threshold. `koordinator` reckons in whole percent.
+/// The amount to release of a node's use; `None` below the threshold. `koordinator` computes in whole percent.
 ///
-/// The use is a fraction of sums, so that averages stay exact: `used / count` of `capacity`.
+/// The use is a fraction of sums, `used / count`, so that averages stay exact.
 pub fn usage_release(used: u128, count: u64, capacity: u64, settings: &Usage, profile: Profile) -> Option<u64> {
     let (used, count, capacity) =
         (i128::try_from(used).unwrap_or(i128::MAX / 200), i128::from(count.max(1)), i128::from(capacity));
@@ -147,8 +147,8 @@ pub fn usage_release(used: u128, count: u64, capacity: u64, settings: &Usage, pr
     Some(u64::try_from(release.max(0)).unwrap_or(u64::MAX))
 }
 
-/// What has to be released of requests: all of them where nothing is offered, else what is above the lower percentage as
-/// soon as they are above the upper one. `None` = nothing.
+/// The amount of requests to release: all if the node offers nothing; otherwise, if they are above the threshold, what exceeds the lower
+/// percentage. `None` if there is nothing to release.
 pub fn requests_release(requested: u64, allocatable: Option<i64>, settings: &Allocatable) -> Option<u64> {
     let allocatable = allocatable.map_or(0, |amount| i128::from(amount.max(0)));
     let requested = i128::from(requested);
@@ -166,12 +166,12 @@ fn positive(amount: i128) -> Option<u64> {
     (amount > 0).then(|| u64::try_from(amount).unwrap_or(u64::MAX))
 }
 
-/// So many hundredths of a percent that a part is of the whole.
+/// A part in hundredths of a percent of the whole, rounded down.
 fn basis_points(part: u64, whole: u64) -> u128 {
     u128::from(part) * 10_000 / u128::from(whole.max(1))
 }
 
-/// A percentage with two digits, rounded down: what lies below a threshold never looks as if it had reached it.
+/// A percentage in hundredths of a percent, shown rounded down: a value below a threshold is never shown as having reached it.
 struct Percent(u128);
 
 impl fmt::Display for Percent {

@@ -1,4 +1,4 @@
-//! Why: what a decision came from, in values and in short English.
+//! The reasons for a decision, as values and in English.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,28 +12,27 @@ use crate::order::Rank;
 use crate::round::Amounts;
 use crate::trigger::Trigger;
 
-/// Reason of the event that tells of an eviction that was carried out. Source: koordinator
-/// `pkg/koordlet/qosmanager/helpers/reason.go`.
+/// Reason of the event for an eviction that was carried out. Source: koordinator `pkg/koordlet/qosmanager/helpers/reason.go`.
 pub const EVENT_EVICTED: &str = "evictPodSuccess";
-/// Reason of the event that tells of one that was not.
+/// Reason of the event for an eviction that failed.
 pub const EVENT_FAILED: &str = "evictPodFail";
-/// What each message begins with.
+/// Prefix of each message.
 pub const MESSAGE_PREFIX: &str = "trigger by koordlet feature ";
 
 /// Why this pod is evicted now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// Why anybody: by how much what was exceeded.
+    /// Why pods have to leave: the threshold, and by how much it was exceeded.
     pub trigger: Trigger,
-    /// Its place among the candidates, from 1.
+    /// Position among the candidates, from 1.
     pub place: usize,
-    /// How many candidates there are.
+    /// Number of candidates.
     pub candidates: usize,
-    /// By what it has that place.
+    /// The sort key that gave it this position.
     pub rank: Rank,
-    /// What it releases.
+    /// Amounts that the pod releases.
     pub freed: Amounts,
-    /// What is lacking after it; empty where this pod is the last one needed.
+    /// What is still lacking after this pod; empty if it is the last one needed.
     pub lacking: BTreeMap<Resource, u64>,
 }
 
@@ -59,12 +58,12 @@ impl fmt::Display for Why {
     }
 }
 
-/// What lasts, and is reported when it begins and when it ends.
+/// A condition that is reported when it begins and when it ends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Condition {
-    /// A setting switches a feature off.
+    /// An invalid setting switches a feature off.
     Config(Feature),
-    /// A feature cannot act, since something is not known.
+    /// A feature cannot act because an input is missing.
     Missing(Feature),
     /// All candidates of a feature together release too little.
     NotEnough(Feature),
@@ -74,19 +73,19 @@ pub enum Condition {
     Overdue(String),
 }
 
-/// What began or ended, as text.
+/// A condition that began or ended, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What.
+    /// The condition.
     pub condition: Condition,
-    /// Whether it began.
+    /// Whether it began (`true`) or ended.
     pub has_begun: bool,
-    /// In words.
+    /// The text to log.
     pub text: String,
 }
 
 impl Report {
-    /// Of a condition that ended.
+    /// The report of a condition that ended.
     pub(crate) fn ended(condition: &Condition, inputs: &Inputs) -> Self {
         let text = match condition {
             Condition::Config(feature) => format!("{feature}: its settings can be used again, or are gone"),
@@ -101,7 +100,7 @@ impl Report {
     }
 }
 
-/// A pod's name, or its UID where it is gone.
+/// Name of a pod, or its UID if the pod is gone.
 fn pod(uid: &str, inputs: &Inputs) -> String {
     match inputs.pods.iter().find(|pod| pod.uid == uid) {
         Some(pod) => format!("pod {}/{}", pod.namespace, pod.name),
@@ -109,7 +108,7 @@ fn pod(uid: &str, inputs: &Inputs) -> String {
     }
 }
 
-/// Words for what begins.
+/// The report of a condition that began.
 pub(crate) fn begun(condition: &Condition, error: Option<&ConfigError>, detail: &str, inputs: &Inputs) -> Report {
     let text = match (condition, error) {
         (Condition::Config(feature), Some(error)) => format!("{feature} is off: {error}"),

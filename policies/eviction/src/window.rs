@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 use crate::input::INTERVAL_USEC;
 
-/// At most so many parts are kept; longer windows have coarser parts.
+/// Maximum number of parts; longer windows have coarser parts.
 const MAX_PARTS: u64 = 256;
 
-/// Samples of one moment that are averaged together.
+/// Neighbouring samples that are summed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part<const N: usize> {
-    /// When the first of them was taken.
+    /// When the first sample was taken.
     from_usec: u64,
-    /// When the last of them was taken.
+    /// When the last sample was taken.
     to_usec: u64,
     sums: [u128; N],
     count: u64,
@@ -24,31 +24,31 @@ pub struct Window<const N: usize> {
     parts: VecDeque<Part<N>>,
 }
 
-/// Sums over a window: an average is a sum over the count.
+/// Sums over a window; the average is a sum divided by the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sums<const N: usize> {
     /// The sums of the amounts.
     pub sums: [u128; N],
-    /// How many samples; never 0.
+    /// Number of samples; never 0.
     pub count: u64,
 }
 
 impl<const N: usize> Sums<N> {
-    /// One sample.
+    /// The sums of a single sample.
     pub fn of(amounts: [u64; N]) -> Self {
         Self { sums: amounts.map(u128::from), count: 1 }
     }
 }
 
 impl<const N: usize> Window<N> {
-    /// Adds a sample, and forgets what is older than the window. One that comes less than half an interval after the last
-    /// is left out: evaluations between two intervals must not count as seconds.
+    /// Adds a sample and drops those that are older than the window. A sample that comes less than half an interval after the last one is
+    /// ignored, so that evaluations between two intervals do not count as seconds.
     pub fn add(&mut self, amounts: [u64; N], at_usec: u64, window_seconds: u64) {
         let window_usec = window_seconds.saturating_mul(1_000_000);
         let part_usec = (window_usec / MAX_PARTS).max(INTERVAL_USEC / 2);
         if let Some(last) = self.parts.back_mut() {
             if at_usec < last.to_usec {
-                // The clock began anew.
+                // The clock restarted.
                 self.parts.clear();
             } else if at_usec - last.to_usec < INTERVAL_USEC / 2 {
                 return;
@@ -67,7 +67,7 @@ impl<const N: usize> Window<N> {
         }
     }
 
-    /// The sums over the window that ends now; `None` where there is no sample in it.
+    /// The sums over the window that ends now; `None` if it has no samples.
     pub fn sums(&self, now_usec: u64, window_seconds: u64) -> Option<Sums<N>> {
         let window_usec = window_seconds.saturating_mul(1_000_000);
         let inside = self.parts.iter().filter(|part| now_usec.saturating_sub(part.to_usec) < window_usec);

@@ -1,4 +1,4 @@
-//! What holds whatever the load is and whatever is configured.
+//! Properties that hold for all loads and configurations.
 
 #![expect(clippy::expect_used, reason = "a test that fails its expectation should say so at once")]
 
@@ -140,7 +140,7 @@ fn inputs() -> impl Strategy<Value = Inputs> {
         })
 }
 
-/// The same inputs, measured now, of those pods that are not gone.
+/// The same inputs measured at `now`, without the pods in `gone`.
 fn moved(mut inputs: Inputs, now: u64, gone: &BTreeSet<String>) -> Inputs {
     let samples = inputs.pods.iter_mut().flat_map(|pod| pod.cpu.iter_mut().chain(pod.memory.iter_mut()));
     samples.for_each(|sample| sample.at_usec = now);
@@ -179,12 +179,12 @@ fn configs() -> impl Strategy<Value = Config> {
     )
 }
 
-/// A history: inputs of each second, and how many of the pods leave after it.
+/// A history: the inputs of each evaluation, the time until the next one, and how many pods leave after it.
 fn histories() -> impl Strategy<Value = Vec<(Inputs, u64, usize)>> {
     vec((inputs(), 100_000..30 * SECOND, 0..PODS), 1..12)
 }
 
-/// Plays a history, with the state that each evaluation found and left.
+/// Plays a history; `each` gets the state before and after each evaluation.
 fn play(
     config: &Config,
     history: Vec<(Inputs, u64, usize)>,
@@ -229,7 +229,7 @@ proptest! {
             for eviction in &decisions.evictions {
                 let known = before.evicted.get(&eviction.uid);
                 match &eviction.cause {
-                    // What one group needs no more and nobody has carried out yet, the other may need.
+                    // An eviction that one group no longer needs and that was not carried out may be chosen by the other group.
                     Cause::Chosen(_) => assert!(known.is_none_or(|known| {
                         let is_others = known.feature.is_some_and(|feature| feature.group() != eviction.feature.group());
                         !known.is_pending(now) || known.is_refused || is_others && known.is_asked()
@@ -245,14 +245,14 @@ proptest! {
 
     #[test]
     fn cool_downs_hold(config in configs(), mut history in histories()) {
-        // A round that was refused as a whole is taken back; here nothing is refused.
+        // A round that was refused as a whole ends its cool-down, so the test removes all outcomes.
         history.iter_mut().for_each(|(inputs, _, _)| inputs.outcomes.clear());
         let mut last: BTreeMap<Group, u64> = BTreeMap::new();
         play(&config, history, |_, _, now, decisions, after| {
             for eviction in decisions.evictions.iter().filter(|eviction| matches!(eviction.cause, Cause::Chosen(_))) {
                 let group = eviction.feature.group();
                 if let Some(at) = last.get(&group).filter(|at| **at < now) {
-                    // All of a round are as urgent as the round.
+                    // If one eviction of a round is urgent, the whole round is.
                     let is_urgent = decisions.evictions.iter().any(|other| other.urgency == Urgency::Now);
                     assert!(now - at >= if is_urgent { SECOND } else { group.cool_down_usec() });
                 }
@@ -274,7 +274,7 @@ proptest! {
             by_feature.entry(eviction.feature).or_default().push(&eviction.cause);
         }
         for causes in by_feature.values() {
-            // All but the last leave something lacking.
+            // After each pod but the last, something is still lacking.
             for cause in &causes[..causes.len() - 1] {
                 if let Cause::Chosen(why) = cause {
                     prop_assert!(!why.lacking.is_empty());

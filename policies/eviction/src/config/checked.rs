@@ -1,65 +1,65 @@
-//! The settings of each feature, once they are known to fit.
+//! The validated settings of each feature.
 
 use super::{ConfigError, Field, Thresholds, error};
 use crate::feature::{Feature, Group};
 
-/// Most that `cpuEvictBESatisfactionLowerPercent` may be.
+/// Upper bound of `cpuEvictBESatisfactionLowerPercent`.
 const MAX_SATISFACTION_LOWER: i64 = 60;
-/// A lower threshold that is not said lies so many percent below the upper one.
+/// How far below the threshold the lower threshold is by default, in percent.
 const BUFFER_PERCENT: i64 = 2;
-/// Largest priority of the class `koord-mid`; what is above is never evicted for requests.
+/// Largest priority of the class `koord-mid`; pods of a higher priority are never evicted because of requests.
 const MAX_MID_PRIORITY: i64 = 7_999;
 
-/// What bounds batch pods' CPU when satisfaction is measured.
+/// The limit of batch pods' CPU that satisfaction is measured by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limit {
-    /// What the kernel enforces now (`evictByRealLimit`).
+    /// The limit in force in the kernel (`evictByRealLimit`).
     #[default]
     Real,
-    /// What the node offers now (`evictByAllocatable`).
+    /// The batch CPU that the node offers (`evictByAllocatable`).
     Allocatable,
 }
 
 /// Settings of [`Feature::BeCpu`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Satisfaction {
-    /// At or below so many percent of what they request, batch pods starve.
+    /// Percent of their request at or below which batch pods starve.
     pub lower: i64,
-    /// Up to here they are to come.
+    /// Percent of their request that evictions aim for.
     pub upper: i64,
-    /// They starve only if they use so many percent of what they may.
+    /// Percent of the limit that batch pods must use in order to count as starving.
     pub usage: i64,
-    /// Averages are taken over so long.
+    /// Window of the averages, in seconds.
     pub window_seconds: u64,
-    /// What bounds them.
+    /// The limit that satisfaction is measured by.
     pub limit: Limit,
 }
 
-/// Settings of the features that look at what the node uses.
+/// Settings of the features that act on the node's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// From so many percent of capacity on.
+    /// Use at or above which pods are evicted, in percent of capacity.
     pub threshold: i64,
-    /// Down to so many.
+    /// Use that evictions aim for, in percent of capacity.
     pub lower: i64,
-    /// Pods up to this priority; `None` = batch pods, by their label.
+    /// Highest priority of pods to evict; `None` = batch pods by their label, whatever their priority.
     pub priority: Option<i32>,
-    /// Averages are taken over so long (CPU).
+    /// Window of the averages, in seconds (CPU only).
     pub window_seconds: u64,
 }
 
-/// Settings of the features that look at what pods request.
+/// Settings of the features that act on the requests of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocatable {
-    /// Above so many percent of what is offered.
+    /// Requests above which pods are evicted, in percent of what the node offers.
     pub threshold: i64,
-    /// Down to so many.
+    /// Requests that evictions aim for, in percent of what the node offers.
     pub lower: i64,
-    /// Pods up to this priority.
+    /// Highest priority of pods to evict.
     pub priority: i32,
 }
 
-/// Settings of one feature.
+/// Settings of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// [`Feature::BeCpu`].
@@ -71,11 +71,11 @@ pub enum Checked {
 }
 
 impl Thresholds {
-    /// The settings of a feature; `None` where nothing is said of it.
+    /// The settings of a feature; `None` if the strategy does not configure it.
     ///
     /// # Errors
     ///
-    /// The field that says what cannot be, or that is missing beside another one.
+    /// Returns the field that is invalid, or that is missing although its counterpart is set.
     pub fn check(&self, feature: Feature) -> Result<Option<Checked>, ConfigError> {
         let checked = match feature {
             Feature::BeCpu => self.satisfaction()?.map(Checked::Satisfaction),
@@ -143,7 +143,7 @@ impl Thresholds {
         Ok(Some(Satisfaction { lower, upper, usage, window_seconds: self.window()?, limit }))
     }
 
-    /// At least the interval at which samples are taken.
+    /// Window of the averages in seconds; at least 1, the interval of samples.
     fn window(&self) -> Result<u64, ConfigError> {
         const WINDOW: &str = "cpuEvictTimeWindowSeconds";
         let seconds = number(WINDOW, &self.window_seconds)?.unwrap_or(1);
@@ -153,13 +153,13 @@ impl Thresholds {
             .ok_or_else(|| error(WINDOW, format!("is {seconds}"), "give 1 or more".into()))
     }
 
-    /// Threshold and lower threshold of memory; the first has a default.
+    /// Threshold and lower threshold of memory; only the threshold has a default.
     fn memory(&self) -> Result<(i64, Option<i64>), ConfigError> {
         let threshold = number("memoryEvictThresholdPercent", &self.memory)?.unwrap_or(70);
         Ok((threshold, number("memoryEvictLowerPercent", &self.memory_lower)?))
     }
 
-    /// Settings of a feature that asks for a priority: it is off without one.
+    /// Settings of a feature that requires a priority; `None` if the priority is not set.
     fn up_to_priority(
         &self,
         names: [&'static str; 2],
@@ -225,7 +225,7 @@ fn number(name: &'static str, field: &Field<i64>) -> Result<Option<i64>, ConfigE
     }
 }
 
-/// A lower threshold without the one that it belongs to.
+/// Fails if a lower threshold is set while its threshold is not.
 fn unset_beside<T>(
     threshold: &'static str,
     lower_name: &'static str,
@@ -237,7 +237,7 @@ fn unset_beside<T>(
     }
 }
 
-/// The lower threshold, said or not, which has to lie below the other one.
+/// The lower threshold or its default; it has to be below the threshold.
 fn below(names: [&'static str; 2], threshold: i64, lower: Option<i64>) -> Result<i64, ConfigError> {
     if threshold < 0 {
         return Err(error(names[0], format!("is {threshold}"), "give 0 or more".into()));

@@ -1,10 +1,10 @@
-//! What is configured, in words: what an operator sees before anything is measured.
+//! The effective configuration in words, as logged for operators before anything is measured.
 
 use super::{Allocatable, Checked, Config, Limit, Satisfaction, Usage};
 use crate::feature::{Feature, Group};
 
 impl Config {
-    /// A line for each feature that is switched on, with its settings as they count; those that cannot be are told by the evaluation.
+    /// One line for each feature that is switched on, with its effective settings. Invalid settings are reported by the evaluation instead.
     pub fn shown(&self) -> Vec<String> {
         if !self.is_enabled() {
             let is = if self.strategy.enable.is_some() { "false" } else { "not true" };

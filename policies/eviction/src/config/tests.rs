@@ -166,7 +166,7 @@ fn settings_of_the_policy_are_checked() {
     ] {
         assert!(serde_json::from_str::<Settings>(json).is_err(), "{json}");
     }
-    // What is no JSON is no configuration.
+    // Text that is not JSON is refused.
     for json in
         [r#"{"cpuEvictThresholdPercent": 1e400}"#, r#"{"cpuEvictThresholdPercent": NaN}"#, r#"{"enable": "yes"}"#]
     {
@@ -185,7 +185,7 @@ fn names_of_fields_are_known_in_any_letter_case() {
     for spelled in [str::to_ascii_uppercase, str::to_ascii_lowercase] {
         assert_eq!(Thresholds::read(&object(spelled)).unwrap(), exact);
     }
-    // None is missing: each field is another than where nothing is said.
+    // Each name in `FIELDS` sets a field.
     for name in FIELDS {
         let one = format!("{{\"{}\": {}}}", name.to_ascii_uppercase(), said(name));
         assert_ne!(Thresholds::read(&one).unwrap(), Thresholds::default(), "{name}");

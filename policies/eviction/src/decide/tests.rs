@@ -1,4 +1,4 @@
-//! Whole evaluations, by hand.
+//! Whole evaluations with values computed by hand.
 
 use qosm_sdk::{KubeQos, QosClass};
 
@@ -12,7 +12,7 @@ use crate::pod::Requests;
 const SECOND: u64 = 1_000_000;
 const GIB: u64 = 1 << 30;
 
-/// Everything on.
+/// All features on.
 fn config(profile: Profile) -> Config {
     let json = r#"{"enable": true, "cpuEvictBESatisfactionLowerPercent": 40, "cpuEvictBESatisfactionUpperPercent": 60,
         "cpuEvictThresholdPercent": 80, "memoryEvictThresholdPercent": 70, "evictEnabledPriorityThreshold": 5999,
@@ -34,7 +34,7 @@ fn batch(name: &str, priority: i32, gib: u64, cpus: u64, now_usec: u64) -> Pod {
     }
 }
 
-/// A node of 16 CPUs and 100 GiB on which nothing is wrong.
+/// A node of 16 CPUs and 100 GiB with no shortage.
 fn inputs(now_usec: u64) -> Inputs {
     Inputs {
         node: Some(Node {
@@ -88,7 +88,7 @@ fn a_calm_node_evicts_nobody() {
 fn memory_is_evicted_at_once_and_cpu_after_twenty_seconds() {
     let mut state = State::default();
     let short = |second: u64| starving(with_available(inputs(second * SECOND), 25));
-    // 75 % used, down to 68 %: 7 GiB, which pod a has.
+    // 75 % used, target 68 %: 7 GiB, which pod a has.
     let accepted = BTreeMap::from([("uid-a".to_owned(), Outcome::Accepted)]);
     assert_eq!(run(&mut state, &short(0), 0), ["BEMemoryEvict a Soon"]);
     for second in 1..20 {
@@ -97,7 +97,7 @@ fn memory_is_evicted_at_once_and_cpu_after_twenty_seconds() {
         later.outcomes.clone_from(&accepted);
         assert_eq!(run(&mut state, &later, second * SECOND), [] as [&str; 0], "{second}");
     }
-    // 60 % of 6000 less 2000: 1600m. Pod a is still there and releases its 2 CPUs, so nobody else has to leave.
+    // 60 % of 6000 less 2000: 1600m. Pod a is still there and will release its 2 CPUs, so no other pod has to leave.
     let mut later = short(20);
     later.memory = inputs(20 * SECOND).memory;
     later.outcomes = accepted;
@@ -111,7 +111,7 @@ fn after_an_eviction_the_group_cools_down() {
     let mut state = State::default();
     let mut at = |second: u64, available| {
         let mut inputs = with_available(inputs(second * SECOND), available);
-        // Who was evicted first is gone a second later.
+        // Pod a, evicted at 0 s, is gone a second later.
         inputs.pods.retain(|pod| second == 0 || pod.name != "a");
         run(&mut state, &inputs, second * SECOND)
     };
@@ -130,7 +130,7 @@ fn who_is_evicted_and_still_there_counts_as_released() {
     assert_eq!(run(&mut state, &with_available(inputs(5 * SECOND), 22), 5 * SECOND), [] as [&str; 0]);
     // 79 %: 11 GiB.
     assert_eq!(run(&mut state, &with_available(inputs(6 * SECOND), 21), 6 * SECOND), ["BEMemoryEvict b Soon"]);
-    // Nothing new was evicted at 5 s, so the cool-down began at 6 s.
+    // No pod was evicted at 5 s, so the cool-down began at 6 s.
     assert_eq!(state.evicted_at_usec[&Group::Memory], 6 * SECOND);
 }
 
@@ -150,11 +150,11 @@ fn an_eviction_that_was_refused_is_somebody_elses() {
         [("uid-a".to_owned(), Outcome::Refused { why: "its budget allows no disruption".into(), at_usec: SECOND })]
             .into();
     let decisions = tick(&mut state, &config(Profile::Responsive), &refused, SECOND);
-    // The cool-down of a round that came to nothing is over.
+    // A round whose evictions were all refused has no cool-down.
     assert_eq!(told(&decisions), ["BEMemoryEvict b Soon"]);
     assert_eq!(decisions.withdrawals, ["uid-a"], "the controller does not try again");
     insta::assert_snapshot!(decisions.reports[0].text, @"pod default/a: its eviction was refused: its budget allows no disruption; another pod may be chosen");
-    // After a minute it may be chosen again.
+    // After a minute the pod may be chosen again.
     let mut later = with_available(inputs(62 * SECOND), 25);
     later.pods.remove(1);
     assert_eq!(run(&mut state, &later, 62 * SECOND), ["BEMemoryEvict a Soon"]);
@@ -169,7 +169,7 @@ fn a_pod_that_never_leaves_counts_no_longer_and_is_not_evicted_again() {
         inputs.outcomes = [("uid-a".to_owned(), Outcome::Accepted)].into();
         inputs
     };
-    // Its grace period of 30 s and a minute, from when it was accepted.
+    // Its grace period of 30 s plus a minute, counted from when the eviction was accepted.
     assert_eq!(run(&mut state, &at(10), 10 * SECOND), [] as [&str; 0]);
     assert_eq!(run(&mut state, &at(99), 99 * SECOND), [] as [&str; 0]);
     let decisions = tick(&mut state, &config(Profile::Responsive), &at(100), 100 * SECOND);
@@ -209,7 +209,7 @@ fn what_is_needed_no_more_is_taken_back() {
             calm.outcomes = outcome.clone().map(|outcome| ("uid-a".to_owned(), outcome)).into_iter().collect();
             decisions = tick(&mut state, &config(Profile::Responsive), &calm, now * SECOND);
             assert_eq!(told(&decisions), [] as [&str; 0]);
-            // What was taken back is forgotten: it can be chosen anew.
+            // A withdrawn eviction is forgotten, so the pod can be chosen again.
             assert_eq!(decisions.withdrawals.is_empty(), state.evicted.contains_key("uid-a") || now < second);
             if !decisions.withdrawals.is_empty() {
                 break;
@@ -222,13 +222,13 @@ fn what_is_needed_no_more_is_taken_back() {
         (None, false, 10, 1),
         (Some(Outcome::Pending), false, 10, 1),
         (Some(Outcome::Accepted), false, 30, 0),
-        // The node itself would end it within seconds.
+        // The node itself would end the pod within seconds.
         (Some(Outcome::Pending), true, 1, 1),
         (Some(Outcome::Accepted), true, 30, 0),
     ] {
         assert_eq!(taken_back(outcome.clone(), urgent, second), expected, "{outcome:?} {urgent} {second}");
     }
-    // What is not known is no calm.
+    // Missing measurements do not count as calm.
     let mut state = State::default();
     run(&mut state, &with_available(inputs(0), 25), 0);
     for second in 1..30 {
@@ -240,7 +240,7 @@ fn what_is_needed_no_more_is_taken_back() {
 
 #[test]
 fn memory_that_cannot_wait_is_now() {
-    // 65 % used, near the threshold of 70 %, and all tasks wait.
+    // 65 % used, near the threshold of 70 %, and all tasks wait for memory.
     let mut inputs = with_available(inputs(0), 35);
     inputs.memory.as_mut().unwrap().pressure = Some(Pressure { full_usec: 300_000, window_usec: SECOND });
     let decisions = tick(&mut State::default(), &config(Profile::Responsive), &inputs, 0);
@@ -258,11 +258,11 @@ fn what_cannot_wait_waits_a_second_and_takes_along_who_was_to_leave_soon() {
         inputs.memory.as_mut().unwrap().is_alarmed = true;
         inputs
     };
-    // Pod a is told once more, and urgently. It has the 10 GiB that 78 % need.
+    // The eviction of pod a is reported again, as urgent. Pod a has the 10 GiB that 78 % require.
     let decisions = tick(&mut state, &config(Profile::Responsive), &short(1, 22), SECOND);
     assert_eq!(told(&decisions), ["BEMemoryEvict a Now"]);
     insta::assert_snapshot!(decisions.evictions[0].message(), @"trigger by koordlet feature BEMemoryEvict, kill pod: a: all tasks wait for memory, and the pod, evicted earlier, is still there");
-    // Once. 85 % need 17 GiB, and the cool-down of 4 s does not hold.
+    // Only once. 85 % require 17 GiB, and the cool-down of 4 s does not apply.
     assert_eq!(run(&mut state, &short(2, 15), 2 * SECOND), ["BEMemoryEvict b Now"]);
     assert_eq!(run(&mut state, &short(3, 15), 3 * SECOND), [] as [&str; 0]);
 }
@@ -278,8 +278,8 @@ fn tasks_are_worked_in_order_and_share_what_is_released() {
     all.node.as_mut().unwrap().allocatable = [(Resource::BatchCpu, 5_000), (Resource::BatchMemory, i64::MAX)].into();
     all.pods.push(Pod { marks, ..batch("c", 5_300, 1, 1, 30 * SECOND) });
     let mut state = State { started_at_usec: Some(0), ..State::default() };
-    // BECPUEvict: 1600m, pod a has 2000m. CPUAllocatableEvict: 7000 of 5000, 2000m, covered. CPUEvict: 15000 of 16000, down
-    // to 78 %: 2520m; pod a uses 2000m, pod b the rest. Memory: 7 GiB, which pods a and b, evicted a moment ago, have.
+    // BECPUEvict needs 1600m, and pod a has 2000m. CPUAllocatableEvict: 7000 of 5000, so 2000m, covered by pod a. CPUEvict: 15000 of 16000,
+    // target 78 %, so 2520m: pod a uses 2000m, pod b the rest. Memory: 7 GiB, covered by pods a and b, which were just evicted.
     assert_eq!(run(&mut state, &all, 30 * SECOND), ["BECPUEvict a Soon", "CPUEvict b Soon"]);
 }
 
@@ -306,7 +306,7 @@ fn what_lasts_is_told_when_it_begins_and_when_it_ends() {
     let mut config = config(Profile::Responsive);
     config.strategy.cpu = crate::config::Field::Wrong("\"80\"".into());
     let mut state = State::default();
-    // 100 % used, down to 68 %: 32 GiB, and the pods have 30.
+    // 100 % used, target 68 %: 32 GiB, and the pods have 30.
     let texts = |decisions: Decisions| decisions.reports.into_iter().map(|report| report.text).collect::<Vec<_>>();
     let first = texts(tick(&mut state, &config, &with_available(inputs(0), 0), 0));
     insta::assert_debug_snapshot!(first, @r#"
@@ -340,13 +340,13 @@ fn switching_off_forgets_cool_downs_and_who_was_evicted() {
     let decisions = tick(&mut state, &off, &with_available(inputs(SECOND), 25), SECOND);
     assert_eq!(decisions, Decisions { withdrawals: vec!["uid-a".into()], ..Decisions::default() });
     assert_eq!(state, State { started_at_usec: Some(0), ..State::default() });
-    // On again, it may act at once; the start was long ago for CPU, too.
+    // After eviction is switched on again, it may act at once; for CPU, too, the start was long ago.
     assert_eq!(run(&mut state, &with_available(inputs(2 * SECOND), 25), 2 * SECOND), ["BEMemoryEvict a Soon"]);
 }
 
 #[test]
 fn used_memory_is_bytes() {
-    // Koordinator counts a small victim a thousandfold, and stops after it.
+    // Koordinator counts a small victim as a thousand times as large, and stops after it.
     let mut inputs = with_available(inputs(0), 25);
     inputs.pods[0].memory = Some(Sample { amount: 64 << 20, at_usec: 0 });
     for profile in [Profile::Koordinator, Profile::Responsive] {
@@ -365,7 +365,7 @@ fn who_was_chosen_this_moment_is_told_once() {
         inputs.memory.as_mut().unwrap().is_alarmed = true;
         inputs
     };
-    // Pod a leaves for CPU; it has the 2 GiB that memory needs, and may take a second until it cannot be waited for.
+    // Pod a is evicted because of CPU. It has the 2 GiB that memory needs, and gets a second before the eviction becomes urgent.
     assert_eq!(run(&mut state, &at(30), 30 * SECOND), ["BECPUEvict a Soon"]);
     assert_eq!(run(&mut state, &at(31), 31 * SECOND), ["BECPUEvict a Now"]);
     assert_eq!(run(&mut state, &at(32), 32 * SECOND), [] as [&str; 0]);

@@ -31,7 +31,7 @@ fn be(name: &str, priority: Option<i32>, used_milli: u64, requested: u64) -> Pod
     }
 }
 
-/// Enabled, of a priority.
+/// A pod of this priority with eviction enabled.
 fn enabled(name: &str, priority: i32) -> Pod {
     let marks = Marks { is_enabled: true, ..Marks::default() };
     Pod {
@@ -55,7 +55,7 @@ fn starving_batch_pods_leave_by_priority_then_by_use_of_their_request() {
         (vec![be("a", Some(100), 500, 1_000), be("b", Some(100), 1_500, 2_000)], "b a"),
         // 1/3 against 333333/1000000: without rounding.
         (vec![be("a", Some(1), 333_333, 1_000_000), be("b", Some(1), 1, 3)], "b a"),
-        // Not said is equal: by use.
+        // An unset priority equals any other, so use decides.
         (vec![be("a", Some(100), 100, 1_000), be("b", None, 200, 1_000)], "b a"),
         (vec![be("a", Some(100), 300, 1_000), be("b", None, 200, 1_000)], "a b"),
         (vec![be("a", None, 100, 1_000), be("b", None, 200, 1_000)], "b a"),
@@ -63,7 +63,7 @@ fn starving_batch_pods_leave_by_priority_then_by_use_of_their_request() {
             vec![be("low", Some(1), 100, 1_000), be("high", Some(2), 900, 1_000), be("none", None, 500, 1_000)],
             "none low high",
         ),
-        // A request of nothing is a use of nothing.
+        // Without a request the share counts as 0.
         (vec![be("a", Some(1), 900, 0), be("b", Some(1), 1, 1_000)], "b a"),
         (vec![], ""),
     ] {
@@ -79,7 +79,7 @@ fn batch_pods_leave_memory_by_priority_then_by_use_unknown_last() {
         (vec![be("a", Some(100), 500, 0), be("b", Some(100), 1_500, 0)], "b a"),
         (vec![unknown("a", Some(100)), be("b", Some(100), 1, 0)], "b a"),
         (vec![be("zero", Some(100), 0, 0), be("b", Some(100), 1, 0)], "b zero"),
-        // Nothing is known of either: the greater name first.
+        // Neither has a known use: the greater name first.
         (vec![unknown("a", Some(100)), unknown("b", Some(100)), be("c", Some(100), 0, 0)], "c b a"),
         (vec![be("a", Some(100), 100, 0), be("b", None, 200, 0)], "b a"),
         (vec![be("a", Some(100), 100, 0), unknown("b", None)], "a b"),
@@ -100,7 +100,7 @@ fn others_leave_by_three_priorities_then_by_amount() {
         (vec![with("a", 0, 100, None, 1), with("b", -1, 5_000, None, 1)], "b a"),
         (vec![with("a", 0, 200, None, 9), with("b", 0, 100, None, 1)], "b a"),
         (vec![with("a", 0, 100, Some(2), 9), with("b", 0, 100, Some(1), 1)], "b a"),
-        // Not said: spec.priority.
+        // Without the label, `spec.priority` counts.
         (vec![with("a", 0, 100, None, 9), with("b", 0, 100, Some(99), 1), with("c", 0, 100, Some(101), 99)], "b a c"),
         (vec![with("a", 0, 100, None, 1), with("b", 0, 100, None, 2)], "b a"),
     ] {
@@ -119,7 +119,7 @@ fn requests_are_the_amount_of_the_allocatable_features() {
         of("small", 5_500, requests(1_000, 9, 0, 0)),
         of("large", 5_500, requests(2_000, 1, 0, 0)),
         of("mid", 7_500, requests(0, 0, 5_000, 5)),
-        // Neither batch nor mid, or above.
+        // Neither batch nor mid, or above the priority.
         of("prod", 9_000, requests(9, 9, 9, 9)),
         of("free", 3_500, requests(9, 9, 9, 9)),
     ];
@@ -139,7 +139,7 @@ fn only_candidates_are_considered() {
     let cases: Vec<(Feature, Pod, bool)> = vec![
         (Feature::BeCpu, batch(), true),
         (Feature::BeCpu, other(), false),
-        // Batch by its label alone; the label that enables is not asked for.
+        // Batch pods are recognised by their class alone; the label that enables eviction is not required.
         (Feature::BeCpu, Pod { class: None, ..batch() }, false),
         (Feature::BeMemory, batch(), true),
         (Feature::BeMemory, Pod { memory: None, ..batch() }, true),
@@ -161,7 +161,7 @@ fn only_candidates_are_considered() {
         (Feature::Memory, Pod { memory: None, ..other() }, false),
         (Feature::Memory, forbid(other()), false),
         (Feature::Memory, only(other(), Feature::Memory), true),
-        // 0 and nothing are the default of the class: 9500 of one that is Burstable.
+        // A priority of 0 or none means the default of the class: 9500 for a Burstable pod.
         (Feature::Memory, Pod { priority: Some(0), ..other() }, false),
         (Feature::Memory, Pod { priority: None, class: Some(QosClass::Be), ..other() }, true),
     ];
@@ -172,7 +172,7 @@ fn only_candidates_are_considered() {
             "{feature} {pod:?}"
         );
     }
-    // What was measured too long ago is not measured.
+    // A stale sample counts as not measured.
     let old = [other()];
     assert_eq!(candidates(Feature::Cpu, &usage(Some(5_999)), &Settings::default(), &old, 2_000_001), []);
 }

@@ -25,7 +25,7 @@ fn checked(feature: Feature) -> crate::config::Checked {
     }
 }
 
-/// A batch pod that may be evicted by all features: it uses and requests so much, memory and CPU alike.
+/// A batch pod that all features may evict; `used` and `request` apply to memory and CPU alike.
 fn pod(name: &str, priority: i32, used: u64, request: u64) -> Pod {
     Pod {
         priority: Some(priority),
@@ -97,7 +97,7 @@ fn what_one_task_releases_counts_for_the_next() {
 
 #[test]
 fn a_pod_counts_once_for_each_kind_by_the_largest_value() {
-    // BECPUEvict and CPUAllocatableEvict both count the batch CPU that it requests.
+    // BECPUEvict and CPUAllocatableEvict both count the requested batch CPU.
     let pods = [pod("a", 5_500, 7, 5), pod("b", 5_501, 7, 5)];
     let tasks = [
         task(Feature::BeCpu, &[(Resource::BatchCpu, 5)], &pods),
@@ -125,7 +125,7 @@ fn pods_evicted_before_count_first_and_are_not_chosen_again() {
     for (pending, needed, chosen) in [
         (vec!["a"], 10, vec![]),
         (vec!["a"], 11, vec!["0:b"]),
-        // Also one that would have come last.
+        // A pod counts even if it is the last candidate.
         (vec!["c"], 30, vec![]),
         (vec!["c"], 35, vec!["0:a"]),
         (vec!["a", "b", "c"], 100, vec![]),
@@ -136,7 +136,7 @@ fn pods_evicted_before_count_first_and_are_not_chosen_again() {
             assert_eq!(names(&outcome), chosen, "{pending:?} {needed}");
         }
     }
-    // One that is barred counts for nothing.
+    // The amounts of a barred pod do not count.
     let tasks = [task(Feature::BeMemory, &[(Resource::Memory, 10)], &pods)];
     let outcome = work(&tasks, &[], &BTreeSet::from(["a"]), Profile::Responsive, 0);
     assert_eq!(names(&outcome), ["0:b"]);
@@ -144,7 +144,7 @@ fn pods_evicted_before_count_first_and_are_not_chosen_again() {
 
 #[test]
 fn who_releases_nothing_of_what_is_lacking_stays() {
-    // Batch is exceeded, mid is not; the mid pod would come first.
+    // Batch requests exceed the threshold, mid requests do not; the mid pod would come first.
     let mid = Pod { priority: Some(7_500), class: None, ..pod("mid", 0, 1, 9) };
     let mut first = mid.clone();
     first.marks.eviction_priority = -1;
@@ -152,7 +152,7 @@ fn who_releases_nothing_of_what_is_lacking_stays() {
     let tasks = [task(Feature::CpuAllocatable, &[(Resource::BatchCpu, 5)], &pods)];
     assert_eq!(names(&run(&tasks, &pods, &[], Profile::Responsive)), ["0:batch"]);
     assert_eq!(names(&run(&tasks, &pods, &[], Profile::Koordinator)), ["0:mid", "0:batch"]);
-    // Nor is a pod evicted that uses nothing.
+    // A pod that uses nothing is not evicted either.
     let pods = [pod("idle", 1, 0, 0), pod("busy", 2, 5, 0)];
     let tasks = [task(Feature::BeMemory, &[(Resource::Memory, 9)], &pods)];
     assert_eq!(names(&run(&tasks, &pods, &[], Profile::Responsive)), ["0:busy"]);
@@ -178,9 +178,9 @@ fn several_resources_are_all_covered() {
     let outcome = run(&tasks, &pods, &[], Profile::Responsive);
     assert_eq!(names(&outcome), ["0:b1", "0:mid"]);
     assert_eq!(outcome.lacking[&0], BTreeMap::from([(Resource::MidCpu, 11)]));
-    // Koordinator goes on with whoever is next.
+    // Koordinator goes on with the next candidate.
     assert_eq!(names(&run(&tasks, &pods, &[], Profile::Koordinator)), ["0:b1", "0:b2", "0:mid"]);
-    // Places and what is lacking are told.
+    // Positions and lacking amounts are reported.
     assert_eq!(outcome.chosen.iter().map(|chosen| chosen.place).collect::<Vec<_>>(), [1, 3]);
     assert_eq!(outcome.chosen[0].lacking, BTreeMap::from([(Resource::MidCpu, 20)]));
 }

@@ -56,7 +56,7 @@ fn satisfaction_needs_a_third_of_its_window_and_the_latest_sample() {
         &[2_800],
         // Average 2250, latest 3000: the smaller of 2550 and 1800.
         &[1_800],
-        // The latest says no.
+        // The latest sample is below the threshold.
         &[],
         // Average 16000 / 6: 4800 − 2666.67; latest 3800.
         &[2_133],
@@ -76,7 +76,7 @@ fn satisfaction_by_what_is_offered() {
     for (offered, asks) in [
         (Some(2_000), vec![2_800]),
         (Some(4_000), vec![]),
-        // Nothing offered is a limit of 1: 4800 − 1.
+        // Nothing offered counts as a limit of 1: 4800 − 1.
         (Some(0), vec![4_799]),
         (Some(-1), vec![]),
         (None, vec![]),
@@ -117,7 +117,7 @@ fn the_nodes_cpu_is_an_average_that_still_holds() {
         (vec![], vec![]),
     ];
     assert_eq!(seen, expected);
-    // Of an average of 9366 and a latest sample of 8100 the smaller amount; koordinator takes that of the average.
+    // Average 9366, latest sample 8100: the smaller amount counts; koordinator uses the average.
     let mut state = State::default();
     for (second, milli) in [(0, 10_000), (1, 10_000), (2, 8_100)] {
         state.cpu.add([milli * 1_000], second * SECOND, 3);
@@ -125,7 +125,7 @@ fn the_nodes_cpu_is_an_average_that_still_holds() {
     let inputs_now = Inputs { cpu: Some(Sample { amount: 8_100_000, at_usec: 2 * SECOND }), ..inputs() };
     let ask = |policy: &Settings| asked(&state, Feature::Cpu, &checked, policy, &inputs_now, 2 * SECOND);
     assert_eq!((ask(&koordinator), ask(&Settings::default())), (Ok(vec![3_300]), Ok(vec![2_100])));
-    // An average above, a latest sample below: koordinator acts on what is over.
+    // Average above the threshold, latest sample below: koordinator still acts, although the shortage is over.
     let mut state = State::default();
     for (second, milli) in [(0, 10_000), (1, 10_000), (2, 5_000)] {
         state.cpu.add([milli * 1_000], second * SECOND, 3);
@@ -158,7 +158,7 @@ fn pressure_the_oom_killer_and_the_kernels_marks_come_before_the_level() {
     let stalled = |full_usec| Some(Pressure { full_usec, window_usec: SECOND });
     let killed = |max| vec![Pod { memory_events: Some(MemoryEvents { max, oom_kills: 3 }), ..Pod::new("uid", "pod") }];
     let calm = vec![Pod::new("uid", "pod")];
-    // Threshold 70 %, lower 68 %, near from 60 % on.
+    // Threshold 70 %, lower 68 %; pressure counts from 60 % on.
     for (case, memory, pods, shortage, asks) in [
         ("calm", memory(35), &calm, None, vec![]),
         (
@@ -214,7 +214,7 @@ fn pressure_the_oom_killer_and_the_kernels_marks_come_before_the_level() {
             Demand::Nothing => assert_eq!((None, vec![]), (shortage, asks), "{case}"),
             other => panic!("{case}: {other:?}"),
         }
-        // Koordinator looks at the level alone.
+        // Koordinator considers the level alone.
         let koordinator = Settings { profile: Profile::Koordinator, ..Settings::default() };
         let by_level = asked(&State::default(), Feature::BeMemory, &checked, &koordinator, &inputs, 0).unwrap();
         assert_eq!(by_level.is_empty(), memory.available_bytes > 30 * GIB, "{case}");
@@ -230,7 +230,7 @@ fn requests_are_added_up_by_class() {
         marks: marks.clone(),
         ..Pod::new(uid, uid)
     };
-    // Whether a pod may be evicted does not matter for the sum; its class and priority do.
+    // The sum counts all pods of the class up to the priority, whether they may be evicted or not.
     let pods = vec![
         of("a", 5_500, 8_000, 0),
         Pod { marks: Marks::default(), ..of("b", 5_500, 4_000, 0) },
@@ -254,7 +254,7 @@ fn requests_are_added_up_by_class() {
     ] {
         let mut inputs = Inputs { pods: pods.clone(), ..inputs() };
         inputs.node.as_mut().unwrap().allocatable = offered.iter().copied().collect();
-        // 120 % for the case that 12000 of 10000 are not more.
+        // With 120 %, 12000 of 10000 do not exceed the threshold.
         let threshold = if priority == 5_500 { 120 } else { 110 };
         let checked = Checked::Allocatable(Allocatable { threshold, lower: 100, priority });
         let ask = |feature| asked(&State::default(), feature, &checked, &Settings::default(), &inputs, 0).unwrap();

@@ -16,9 +16,9 @@ fn allocatable(threshold: i64, lower: i64) -> Allocatable {
 
 #[test]
 fn starving_by_hand() {
-    // Request, use, limit; lower 40 %, upper 60 %, used from 90 % on.
+    // Request, use, limit; lower 40 %, upper 60 %, use counts from 90 % on.
     for (request, used, limit, release) in [
-        // A rate of 25 %: 35 % of 8000 are missing.
+        // A ratio of 25 %: 35 % of 8000 are missing.
         (8_000, 2_000, 2_000, Some(2_800)),
         (8_000, 1_800, 2_000, Some(2_800)),
         // 89.95 % of the limit are not 90.
@@ -26,7 +26,7 @@ fn starving_by_hand() {
         // Exactly at the lower percentage.
         (8_000, 3_200, 3_200, Some(1_600)),
         (8_000, 3_201, 3_201, None),
-        // Below a CPU use does not matter.
+        // With a limit below one CPU, use does not matter.
         (8_000, 0, 999, Some(3_801)),
         (8_000, 0, 1_000, None),
         (8_000, 0, 0, None),
@@ -42,12 +42,12 @@ fn starving_by_hand() {
             "{request} {used} {limit}"
         );
     }
-    // Up to where they already are: nothing to release.
+    // The ratio is already at the upper percentage: nothing to release.
     assert_eq!(starving(&Sums::of([1_000, 600, 600]), &satisfaction(60, 60, 90)), None);
     assert_eq!(starving(&Sums::of([1_000, 0, 600]), &satisfaction(60, 61, 90)), Some(10));
-    // Used from 0 % on: use does not matter.
+    // With a use threshold of 0 %, use does not matter.
     assert_eq!(starving(&Sums::of([8_000, 0, 2_000]), &satisfaction(40, 60, 0)), Some(2_800));
-    // What floating point makes 199.99…: 1000 × (60 % − 40 %).
+    // 1000 × (60 % − 40 %), which floating point makes 199.99….
     assert_eq!(starving(&Sums::of([1_000, 400, 400]), &satisfaction(40, 60, 90)), Some(200));
 }
 
@@ -57,7 +57,7 @@ fn averages_are_exact() {
     // 3 samples of together 24000, 6000, 6001: (0.6 × 24000 − 6001) / 3 = 2799.67.
     let average = Sums { sums: [24_000, 6_000, 6_001], count: 3 };
     assert_eq!(starving(&average, &settings), Some(2_799));
-    // The average limit is below a CPU although the sum is not.
+    // The average limit is below one CPU although the sum is not.
     let average = Sums { sums: [24_000, 0, 2_999], count: 3 };
     assert_eq!(starving(&average, &settings), Some(3_800));
 }
@@ -78,7 +78,7 @@ fn the_latest_sample_has_to_agree() {
     ] {
         assert_eq!(starving_twice(&average, &Sums::of(latest), &settings), release, "{latest:?}");
     }
-    // The average has to say so first.
+    // The average has to exceed the threshold as well.
     let calm = Sums { sums: [24_000, 12_000, 12_000], count: 3 };
     assert_eq!(starving_twice(&calm, &Sums::of([8_000, 2_000, 2_000]), &settings), None);
 }
@@ -110,7 +110,7 @@ fn the_nodes_use_by_hand() {
         (12_000, 10_000, usage(80, 78), Some(4_200), Some(4_200)),
         (0, 10_000, usage(1, -1), None, None),
         (100, 10_000, usage(1, -1), Some(200), Some(200)),
-        // Bare arithmetic; what is configured so is refused before.
+        // Arithmetic only; the configuration check refuses these settings.
         (0, 10_000, usage(0, 0), Some(0), Some(0)),
         (8_000, 10_000, usage(80, 80), Some(0), Some(0)),
         (7_000, 10_000, usage(60, 80), Some(0), Some(0)),
@@ -221,7 +221,7 @@ proptest! {
         for profile in [Profile::Koordinator, Profile::Responsive] {
             if let Some(release) = usage_release(used.into(), 1, capacity, &usage(percent.max(1), lower), profile) {
                 prop_assert!(release <= used);
-                // Then the node is at the lower percentage: exactly, or a percent above it.
+                // After the release the node is at the lower percentage: exactly, or up to a percent above it.
                 let left = u128::from(used - release) * 100;
                 let most = u128::from(capacity) * u128::try_from(lower + 1).unwrap() + 200;
                 prop_assert!(left <= most, "{left} of {most}");
