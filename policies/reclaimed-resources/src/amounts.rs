@@ -1,21 +1,21 @@
-//! CPU and memory side by side: every formula of this policy is worked out for both.
+//! Amounts of CPU and memory; all formulas of this policy apply to both.
 
 use std::fmt;
 
-/// One of the two.
+/// CPU or memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// In thousandths of a CPU.
+    /// CPU, in thousandths of a CPU.
     Cpu,
-    /// In bytes.
+    /// Memory, in bytes.
     Memory,
 }
 
 impl Resource {
-    /// Both.
+    /// Both resources.
     pub const EACH: [Self; 2] = [Self::Cpu, Self::Memory];
 
-    /// An amount as people read it, exactly.
+    /// Formats an amount exactly, with its unit.
     pub fn show(self, amount: i128) -> String {
         match self {
             Self::Cpu => format!("{amount}m"),
@@ -40,7 +40,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// An amount of each.
+/// An amount of CPU and an amount of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Amounts {
     /// Thousandths of a CPU.
@@ -50,15 +50,15 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// Nothing.
+    /// Both amounts 0.
     pub const ZERO: Self = Self { cpu_milli: 0, memory_bytes: 0 };
 
-    /// Both amounts.
+    /// Creates a pair of amounts.
     pub const fn new(cpu_milli: u64, memory_bytes: u64) -> Self {
         Self { cpu_milli, memory_bytes }
     }
 
-    /// One of them.
+    /// The amount of one resource.
     pub fn of(self, resource: Resource) -> u64 {
         match resource {
             Resource::Cpu => self.cpu_milli,
@@ -66,37 +66,37 @@ impl Amounts {
         }
     }
 
-    /// What a function gives for each pair.
+    /// Applies a function to each pair of amounts.
     #[must_use]
     pub fn with(self, other: Self, function: impl Fn(u64, u64) -> u64) -> Self {
         Self::new(function(self.cpu_milli, other.cpu_milli), function(self.memory_bytes, other.memory_bytes))
     }
 
-    /// The sum of each; what does not fit is the largest value.
+    /// The sums, saturating at [`u64::MAX`].
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// The difference of each, at least 0.
+    /// The differences, at least 0.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         self.with(other, u64::saturating_sub)
     }
 
-    /// The larger of each.
+    /// The larger amount of each resource.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         self.with(other, u64::max)
     }
 
-    /// The smaller of each.
+    /// The smaller amount of each resource.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         self.with(other, u64::min)
     }
 
-    /// An even part of each, rounded up to a thousandth of a CPU and a byte. Of none it is the whole.
+    /// One of `parts` equal parts, rounded up to a thousandth of a CPU and a byte. 0 parts count as 1.
     #[must_use]
     pub fn part(self, parts: usize) -> Self {
         let parts = u64::try_from(parts).unwrap_or(u64::MAX).max(1);
@@ -104,12 +104,12 @@ impl Amounts {
     }
 }
 
-/// A formula's result as an amount: not below 0, not above what fits.
+/// Converts the result of a formula to an amount: at least 0, at most [`u64::MAX`].
 pub(crate) fn bounded(value: i128) -> u64 {
     u64::try_from(value.max(0)).unwrap_or(u64::MAX)
 }
 
-/// So many percent of an amount, truncated towards 0.
+/// `percent` of an amount, truncated towards 0.
 pub(crate) fn share(amount: u64, percent: i128) -> i128 {
     i128::from(amount) * percent / 100
 }

@@ -1,4 +1,4 @@
-//! The batch amount: what is left of the capacity when the margin, the system and the high-priority pods are taken off.
+//! The batch amount: the capacity less the safety margin, the system's use and the high-priority pods.
 //!
 //! Koordinator: `pkg/slo-controller/noderesource/plugins/batchresource/plugin.go`, `…/plugins/util/util.go`.
 
@@ -8,33 +8,32 @@ use crate::amounts::{Amounts, Resource, bounded, share};
 use crate::decimal::Decimal;
 use crate::strategy::{CalculatePolicy, Strategy};
 
-/// A high-priority pod, as far as the formula needs it.
+/// The facts about a high-priority pod that the formula needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HighPod {
-    /// What it requests.
+    /// The pod's request.
     pub request: Amounts,
-    /// What it uses; `None` where it has not been measured.
+    /// The pod's use; `None` if it has not been measured.
     pub usage: Option<Amounts>,
-    /// Whether its QoS class is LSE: its CPUs are its own, whether it uses them or not.
+    /// Whether its QoS class is LSE, so that its CPUs are not reclaimed even if unused.
     pub is_exclusive: bool,
-    /// NUMA nodes that it has been given; none = all.
+    /// NUMA nodes assigned to the pod; empty = all.
     pub numa_nodes: Vec<u32>,
 }
 
 /// Sums over high-priority pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct High {
-    /// What they use; what they request where that is not known.
+    /// Their use; the request of pods without measurements.
     pub used: Amounts,
-    /// What they request.
+    /// Their requests.
     pub request: Amounts,
-    /// The larger of both, pod by pod.
+    /// The larger of use and request of each pod, summed up.
     pub max: Amounts,
 }
 
 impl High {
-    /// Adds a pod. One that has not been measured counts with its request in all three sums, so that a pod which has just
-    /// started is not taken for one that needs nothing.
+    /// Adds a pod. A pod without measurements counts with its request in all three sums, so that a new pod does not count as using nothing.
     pub fn add(&mut self, request: Amounts, usage: Option<Amounts>, is_exclusive: bool) {
         let used = match usage {
             None => request,
@@ -46,49 +45,49 @@ impl High {
         self.max = self.max.plus(request.max(usage.unwrap_or_default()));
     }
 
-    /// Adds what processes use that belong to no pod in the list.
+    /// Adds the use of processes that belong to no listed pod.
     pub fn add_dangling(&mut self, usage: Amounts) {
         self.used = self.used.plus(usage);
         self.max = self.max.plus(usage);
     }
 }
 
-/// What the formula is worked out from.
+/// The inputs of the formula.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Of the node, or of the zone.
+    /// Capacity of the node, or allocatable amounts of the zone.
     pub capacity: Amounts,
-    /// What pods may not use.
+    /// Amounts that pods may not use.
     pub reserved: Amounts,
-    /// What the system uses, host applications of class prod and mid included.
+    /// Use of the system, including host applications of the classes prod and mid.
     pub system: Amounts,
-    /// The pods.
+    /// Sums over the high-priority pods.
     pub high: High,
 }
 
-/// An amount and where it comes from.
+/// An amount and the terms it is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// How much: thousandths of a CPU, or bytes.
+    /// The result, in thousandths of a CPU or in bytes.
     pub value: u64,
-    /// What of the pods was taken off.
+    /// Which sum of the pods was subtracted.
     pub policy: CalculatePolicy,
-    /// The capacity.
+    /// Capacity of the node or zone.
     pub capacity: u64,
-    /// The safety margin; negative where the node is overcommitted.
+    /// The safety margin; negative if the node is overcommitted.
     pub margin: i128,
-    /// What the system uses or what is reserved.
+    /// The system's use or the reservation, depending on the policy.
     pub system: u64,
-    /// What was taken off for high-priority pods.
+    /// The amount subtracted for high-priority pods.
     pub high: u64,
-    /// The cap, where it is below what the formula gives.
+    /// The cap; `None` if it is not below the result of the formula.
     pub cap: Option<u64>,
 }
 
 impl Amount {
-    /// The amount of a resource under a strategy.
+    /// Computes the amount of a resource under a strategy.
     pub fn new(resource: Resource, strategy: &Strategy, terms: &Terms) -> Self {
         let capacity = terms.capacity.of(resource);
         let margin = share(capacity, strategy.margin_percent(resource));
@@ -107,7 +106,7 @@ impl Amount {
         Self { resource, value: cap.unwrap_or(left), policy, capacity, margin, system, high, cap }
     }
 
-    /// The same amount in CPUs of the fleet's reference; memory stays.
+    /// The amount in CPUs of the fleet's reference; memory is unchanged.
     #[must_use]
     pub fn normalized(self, ratio: Option<Decimal>) -> Self {
         match ratio {
@@ -135,7 +134,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Both amounts of a node.
+/// The amounts of CPU and memory.
 pub(crate) fn amounts(strategy: &Strategy, terms: &Terms) -> [Amount; 2] {
     Resource::EACH.map(|resource| Amount::new(resource, strategy, terms))
 }
@@ -148,8 +147,8 @@ mod tests {
 
     const G: u64 = 1_000_000_000;
 
-    /// 100 CPUs and 100 GB of which 5 CPUs and 10 GB are reserved; the system uses 7 CPUs and 12 GB; pods use 30 CPUs and
-    /// 20 GB, request 40 CPUs and 50 GB, and together come to 45 CPUs and 60 GB.
+    /// 100 CPUs and 100 GB, of which 5 CPUs and 10 GB are reserved. The system uses 7 CPUs and 12 GB. Pods use 30 CPUs and 20 GB, request
+    /// 40 CPUs and 50 GB, and their maxima add up to 45 CPUs and 60 GB.
     fn terms() -> Terms {
         Terms {
             capacity: Amounts::new(100_000, 100 * G),

@@ -4,13 +4,13 @@
 
 use qosm_sdk::QosClass;
 
-/// The label that names a priority class and wins over `spec.priority`.
+/// The label that names a priority class; takes precedence over `spec.priority`.
 pub const PRIORITY_CLASS_LABEL: &str = "koordinator.sh/priority-class";
 
 /// Koordinator's priority class of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PriorityClass {
-    /// None of the others.
+    /// No class, or an unknown one.
     #[default]
     None,
     /// `koord-free`: preemptible work without any promise.
@@ -24,7 +24,7 @@ pub enum PriorityClass {
 }
 
 impl PriorityClass {
-    /// The class that a name stands for; an unknown name is none.
+    /// The class with this name; [`Self::None`] for an unknown name.
     pub fn by_name(name: &str) -> Self {
         match name {
             "koord-prod" => Self::Prod,
@@ -35,7 +35,7 @@ impl PriorityClass {
         }
     }
 
-    /// The class in whose range a `spec.priority` lies.
+    /// The class whose range contains `priority`; [`Self::None`] if there is none.
     pub fn by_priority(priority: i32) -> Self {
         match priority {
             9000..=9999 => Self::Prod,
@@ -46,8 +46,8 @@ impl PriorityClass {
         }
     }
 
-    /// The class of a pod: the label where it is there, else `spec.priority`; where that is none, what follows from `qos`, the
-    /// QoS class that the pod declares or, without one, that its Kubernetes QoS stands for.
+    /// The class of a pod: from the label if present, else from `spec.priority`. If that gives no class, it follows from `qos`, the QoS
+    /// class that the pod declares or that corresponds to its Kubernetes QoS.
     pub fn of_pod(label: Option<&str>, priority: Option<i32>, qos: QosClass) -> Self {
         let said = label.map_or_else(|| priority.map_or(Self::None, Self::by_priority), Self::by_name);
         match (said, qos) {
@@ -57,18 +57,18 @@ impl PriorityClass {
         }
     }
 
-    /// Whether what such a pod uses is taken from the batch resources. The priority class decides, not the QoS class.
+    /// Whether the pod's use reduces the batch resources. The priority class decides, not the QoS class.
     pub fn is_high(self) -> bool {
         !matches!(self, Self::Batch | Self::Free)
     }
 
-    /// Whether what such a pod leaves unused may be given to mid pods.
+    /// Whether resources that the pod leaves unused may be given to mid pods.
     pub fn is_prod(self) -> bool {
         matches!(self, Self::Prod | Self::None)
     }
 }
 
-/// Where a pod's QoS class may be written, first match first; whether it is a label.
+/// Keys that may hold a pod's QoS class, in order of precedence; `true` for a label, `false` for an annotation.
 const QOS_KEYS: [(bool, &str); 5] = [
     (true, "koordinator.sh/qosClass"),
     (true, "alibabacloud.com/qosClass"),
@@ -77,8 +77,7 @@ const QOS_KEYS: [(bool, &str); 5] = [
     (true, "alibabacloud.com/qos"),
 ];
 
-/// The QoS class that a pod declares; `None` where it declares none, or where the first place that says something says what
-/// is no class.
+/// The QoS class that a pod declares; `None` if it declares none, or if the first key present holds no known class.
 pub fn declared_qos<'v>(
     labels: impl Fn(&str) -> Option<&'v str>,
     annotations: impl Fn(&str) -> Option<&'v str>,

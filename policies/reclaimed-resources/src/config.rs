@@ -1,4 +1,4 @@
-//! What operators can ask of this policy.
+//! The policy's configuration.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -7,15 +7,15 @@ use crate::json::{self, Fault};
 use crate::layers::Layers;
 use crate::strategy::Strategy;
 
-/// What `configure` takes: the policy's own configuration, and the two keys of the cluster's ConfigMap that matter here.
+/// The effective configuration: the policy's own, and two keys of the cluster's ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
     /// The policy-level configuration.
     pub policy: PolicyConfig,
-    /// `colocation-config`: the node's strategy, or the cluster's with `nodeConfigs`.
+    /// `colocation-config`: the node's strategy, or the cluster's strategy with `nodeConfigs`.
     pub colocation: Map<String, Value>,
-    /// `resource-threshold-config` as the node's strategy leaves it: whether BE is suppressed by CFS quota.
+    /// The node's strategy of `resource-threshold-config`: whether BE pods are suppressed by CFS quota.
     pub threshold: Map<String, Value>,
 }
 
@@ -23,31 +23,32 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ResourceSource {
-    /// The pod's specification; the annotation where that has no batch resource.
+    /// The pod's specification; the annotation if the specification has no batch resources.
     #[default]
     Spec,
-    /// The annotation `node.koordinator.sh/extended-resource-spec`; the specification where there is none.
+    /// The annotation `node.koordinator.sh/extended-resource-spec`; the specification if the annotation has no batch resources.
     Annotation,
 }
 
-/// What a ConfigMap means that says nothing.
+/// What a ConfigMap without `enable` means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Defaults {
-    /// Nothing is published before `enable` is `true`.
+    /// Nothing is published until `enable` is `true`.
     #[default]
     Koordinator,
-    /// The protocol's defaults count, unless `enable` is `false`; suppression, which shares a key with this policy, is taken to be on too.
+    /// Publishing is on, with the protocol's defaults, unless `enable` is `false`. The same applies to suppression
+    /// (`resource-threshold-config`).
     Colocation,
 }
 
 impl Defaults {
-    /// Whether a strategy is on that does not say so.
+    /// Whether a strategy without `enable` is on.
     fn is_on(self) -> bool {
         self == Self::Colocation
     }
 
-    /// The strategy below all layers.
+    /// The strategy that all layers are applied to.
     pub fn strategy(self) -> Strategy {
         Strategy { enable: self.is_on(), ..Strategy::default() }
     }
@@ -57,30 +58,30 @@ impl Defaults {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// What a ConfigMap means that says nothing.
+    /// What a ConfigMap without `enable` means.
     pub defaults: Defaults,
     /// Whether amounts are published.
     pub publish: bool,
-    /// Whether BE pods get their weight, quota and memory limit.
+    /// Whether BE pods get their CPU weight, CFS quota and memory limit.
     pub enforce: bool,
-    /// Names under which batch CPU is published. Each further name shrinks by what is requested under the others.
+    /// Names under which batch CPU is published. If there are several, each amount shrinks by what pods request under the other names.
     #[serde(rename = "batchCPUNames")]
     pub batch_cpu_names: Vec<String>,
-    /// Names of batch memory.
+    /// Names under which batch memory is published.
     pub batch_memory_names: Vec<String>,
-    /// Names of mid CPU.
+    /// Names under which mid CPU is published.
     #[serde(rename = "midCPUNames")]
     pub mid_cpu_names: Vec<String>,
-    /// Names of mid memory.
+    /// Names under which mid memory is published.
     pub mid_memory_names: Vec<String>,
     /// Where the resources of a BE pod's containers are read first.
     pub resource_source: ResourceSource,
-    /// Page cache that was used lately counts as used, whatever `metricMemoryCollectPolicy` says, from this share of time on
-    /// in which tasks wait for memory, in percent, until it has fallen to half of it; 0 = never.
+    /// Percent of the time in which tasks wait for memory, from which recently used page cache counts as used, whatever
+    /// `metricMemoryCollectPolicy` says. It counts until the share has fallen to half of this value; 0 = never.
     pub hot_cache_pressure_percent: u32,
-    /// A pod is expected to leave nothing to mid pods before it has been measured so long.
+    /// Time in seconds for which a pod has to be measured before it is expected to leave resources to mid pods.
     pub cold_start_seconds: u64,
-    /// Peaks count with so many percent on top.
+    /// Percent that is added to peaks.
     pub peak_margin_percent: u32,
 }
 
@@ -103,26 +104,26 @@ impl Default for PolicyConfig {
     }
 }
 
-/// As many names a resource can have.
+/// Maximum number of names of a resource.
 const MAX_NAMES: usize = 4;
 
-/// A configuration that has been checked.
+/// A validated configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The policy-level configuration.
     pub policy: PolicyConfig,
-    /// The strategy by node.
+    /// The strategies by node.
     pub layers: Layers,
-    /// Whether the quota of the whole besteffort tier is set by suppression, so that pods have none.
+    /// Whether suppression sets the quota of the whole besteffort tier, so that pods get none.
     pub quota_is_the_tiers: bool,
 }
 
 impl Config {
-    /// Checks what serde cannot.
+    /// Checks what serde does not.
     ///
     /// # Errors
     ///
-    /// A sentence that names the field and the way out.
+    /// Returns a sentence that names the field and how to fix it.
     pub fn check(&self) -> Result<Settings, String> {
         self.policy.check()?;
         let layers = Layers::read(&self.colocation, &self.policy.defaults.strategy())
@@ -171,7 +172,7 @@ impl PolicyConfig {
     }
 }
 
-/// Whether a name is one that a node can publish.
+/// Checks that a node can publish a resource of this name.
 fn check_name(name: &str) -> Result<(), Fault> {
     let is_end = |byte: u8| byte.is_ascii_alphanumeric();
     let is_part = |part: &str, most: usize, more: &[u8]| {
@@ -191,8 +192,7 @@ fn check_name(name: &str) -> Result<(), Fault> {
     }
 }
 
-/// Whether `resource-threshold-config` has the besteffort tier's quota set. What is wrong with it is for the policy that
-/// suppresses to say.
+/// Whether `resource-threshold-config` makes suppression set the besteffort tier's quota. The policy `be-suppress` reports its errors.
 pub fn suppresses_by_quota(threshold: &Map<String, Value>, defaults: Defaults) -> bool {
     let is_on = json::switch(threshold, "enable").is_ok_and(|enable| enable.unwrap_or(defaults.is_on()));
     let policy = json::field(threshold, "cpuSuppressPolicy").and_then(Value::as_str);

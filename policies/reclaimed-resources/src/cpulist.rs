@@ -1,8 +1,8 @@
-//! How many CPUs a cpulist such as `0-3,8` names.
+//! Counts the CPUs of a cpulist such as `0-3,8`.
 
-/// The number of different CPUs in a cpulist; `None` where the text is no cpulist. Empty text names none.
+/// The number of distinct CPUs in a cpulist; `None` if the text is not a cpulist. Blank text has none.
 ///
-/// Counts ranges without listing them, so that `0-4294967295` costs nothing.
+/// Ranges are counted without listing their CPUs, so `0-4294967295` costs nothing.
 pub(crate) fn count(text: &str) -> Option<u64> {
     let text = text.trim_ascii();
     if text.is_empty() {
@@ -27,7 +27,7 @@ pub(crate) fn count(text: &str) -> Option<u64> {
     Some(count)
 }
 
-/// Only digits: the parser of the standard library also takes a sign.
+/// Only digits: the standard library's parser would also accept a sign.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number: u32 = if is_number { text.parse().ok()? } else { return None };

@@ -1,26 +1,26 @@
-//! Ratios and thresholds as they are written, without floating point.
+//! Decimal ratios and thresholds, without floating point.
 //!
-//! `0.29` in a label means 29 %. Read as a double and multiplied by 100 it is 28.999…, and truncation makes it 28.
+//! `0.29` in a label means 29 %. As a double, multiplied by 100, it is 28.999…, which truncates to 28.
 
 use std::fmt;
 
-/// Parts in one.
+/// Billionths in one.
 const NANO: u64 = 1_000_000_000;
-/// Longer text is no number that somebody meant.
+/// Maximum length of a number; longer text is refused.
 const MAX_LENGTH: usize = 64;
 /// The largest value.
 const MAX_UNITS: u64 = 1_000_000_000;
 
-/// A decimal number that is not negative, exact to nine digits after the point; further digits are cut off.
+/// A non-negative decimal number, exact to nine digits after the point; further digits are cut off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Decimal {
     nanos: u64,
 }
 
-/// Why text is no [`Decimal`].
+/// Why text is not a [`Decimal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecimalError {
-    /// Neither digits with a point nor an exponent. Also `NaN` and `inf`.
+    /// The text is not digits with an optional point and exponent; `NaN` and `inf` are not accepted either.
     NoNumber,
     /// Below 0.
     Negative,
@@ -42,7 +42,7 @@ impl Decimal {
     /// One.
     pub const ONE: Self = Self { nanos: NANO };
 
-    /// So many hundredths.
+    /// The number in hundredths.
     ///
     /// ```
     /// use reclaimed_resources::decimal::Decimal;
@@ -81,7 +81,7 @@ impl Decimal {
         if is_negative {
             return Err(DecimalError::Negative);
         }
-        // The value is 0.d1d2d3… times ten to this power; leading zeros count as digits.
+        // The value is 0.d1d2d3… times ten to the power `power`; leading zeros count as digits.
         let power = i64::try_from(whole.len()).unwrap_or(0).saturating_add(exponent.into());
         let kept = power.saturating_add(9);
         let mut nanos = 0_u64;
@@ -96,17 +96,17 @@ impl Decimal {
         Ok(Self { nanos })
     }
 
-    /// In percent, rounded down.
+    /// The number in percent, rounded down.
     pub fn percent(self) -> u64 {
         self.nanos / (NANO / 100)
     }
 
-    /// `amount` times this number, rounded down; what does not fit is [`u64::MAX`].
+    /// `amount` times this number, rounded down and saturating at [`u64::MAX`].
     pub fn times(self, amount: u64) -> u64 {
         u64::try_from(u128::from(amount) * u128::from(self.nanos) / u128::from(NANO)).unwrap_or(u64::MAX)
     }
 
-    /// `amount` divided by this number, rounded up; divided by 0 it is `amount`.
+    /// `amount` divided by this number, rounded up; `amount` itself if this number is 0.
     pub fn divide(self, amount: u64) -> u64 {
         if self.nanos == 0 {
             return amount;
@@ -115,23 +115,23 @@ impl Decimal {
         u64::try_from(exact).unwrap_or(u64::MAX)
     }
 
-    /// Whether `part` is more than `whole` times this number. Exact.
+    /// Whether `part` is larger than `whole` times this number, without rounding.
     pub fn is_exceeded(self, part: u64, whole: u64) -> bool {
         u128::from(part) * u128::from(NANO) > u128::from(whole) * u128::from(self.nanos)
     }
 
-    /// How far two numbers are apart.
+    /// The absolute difference of two numbers.
     #[must_use]
     pub fn abs_diff(self, other: Self) -> Self {
         Self { nanos: self.nanos.abs_diff(other.nanos) }
     }
 
-    /// The number in billionths, for keeping it.
+    /// The number in billionths, for the saved state.
     pub(crate) fn nanos(self) -> u64 {
         self.nanos
     }
 
-    /// The number of so many billionths.
+    /// The number from billionths.
     pub(crate) fn from_nanos(nanos: u64) -> Self {
         Self { nanos }
     }

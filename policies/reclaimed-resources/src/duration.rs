@@ -1,6 +1,6 @@
-//! Durations as Go writes them: `5m`, `1h30m`, `300s`.
+//! Durations in Go's format: `5m`, `1h30m`, `300s`.
 
-/// Whole seconds of a duration; `None` where the text is none. Parts below a second are cut off.
+/// The duration in whole seconds, rounded down; `None` if the text is not a duration.
 pub(crate) fn seconds(text: &str) -> Option<u64> {
     if text == "0" {
         return Some(0);

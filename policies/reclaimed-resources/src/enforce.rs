@@ -1,4 +1,4 @@
-//! What the cgroups of a BE pod get: CPU weight, CFS quota and memory limit, of the pod and of each container.
+//! The cgroup values of BE pods: CPU weight, CFS quota and memory limit of the pod and of each container.
 //!
 //! Koordinator: `pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go`, `rule.go`, `pkg/koordlet/util/system/cgroup.go`.
 
@@ -11,30 +11,31 @@ use crate::extended_resources::{BatchResources, ResourceNames, Resources};
 use crate::finding::Finding;
 use crate::pod::{Container, Pod};
 
-/// CFS period unless a cgroup says otherwise.
+/// CFS period in microseconds if the cgroup's own is unknown.
 const PERIOD_USEC: u64 = 100_000;
-/// Smallest quota that the kernel takes.
+/// Smallest quota that the kernel accepts, in microseconds.
 const MIN_QUOTA_USEC: u64 = 1000;
 /// Bounds of `cpu.shares`.
 const MIN_SHARES: u64 = 2;
 const MAX_SHARES: u64 = 262_144;
-/// A smaller change of the ratio is ignored.
+/// A smaller change of the CPU normalisation ratio is ignored.
 const RATIO_STEP: Decimal = Decimal::hundredths(1);
 
-/// What a cgroup is to have. It is held as a lease: given up, the kubelet's values come back.
+/// The values to hold on a cgroup, as leases: when they are released, the kubelet's values return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// A pod or a container.
+    /// The pod or container.
     pub target: Target,
     /// `cpu.shares` of cgroup v1.
     pub shares: u64,
-    /// CFS quota for each period; `None` = unlimited.
+    /// CFS quota in microseconds per period; `None` = unlimited.
     pub quota_usec: Option<u64>,
-    /// Memory limit; `None` = unlimited.
+    /// Memory limit in bytes; `None` = unlimited.
     pub memory_bytes: Option<u64>,
-    /// How much more memory than the limit is in use: it has to be lowered in steps, and reclaimed in between.
+    /// Memory in use above the limit, in bytes; `None` if the use is not above it. The limit has to be lowered in steps then, with reclaim
+    /// in between.
     pub above_limit_bytes: Option<u64>,
-    /// Where the values come from.
+    /// The source of the values, for people.
     pub reason: String,
 }
 
@@ -45,7 +46,7 @@ impl Setting {
     }
 }
 
-/// `cpu.shares` of a request in thousandths of a CPU.
+/// `cpu.shares` for a request in thousandths of a CPU.
 pub fn shares(milli: u64) -> u64 {
     qosm_sdk::scale(milli, 1024, 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
@@ -55,8 +56,8 @@ pub fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9999 / (MAX_SHARES - MIN_SHARES)
 }
 
-/// The CFS quota of a limit in thousandths of a CPU; `None` = unlimited, which a limit of 0 is. A CPU of this node that does
-/// the work of `ratio` of the fleet's is given for so much less time.
+/// The CFS quota for a limit in thousandths of a CPU; `None` = unlimited, also for a limit of 0. If a CPU of this node does the work of
+/// `ratio` CPUs of the fleet's reference, the quota is divided by `ratio`.
 pub fn quota(milli: u64, period_usec: u64, ratio: Option<Decimal>) -> Option<u64> {
     if milli == 0 {
         return None;
@@ -66,19 +67,19 @@ pub fn quota(milli: u64, period_usec: u64, ratio: Option<Decimal>) -> Option<u64
     Some(ratio.map_or(quota, |ratio| ratio.divide(quota)).max(MIN_QUOTA_USEC))
 }
 
-/// The ratio that applies from now on: a change by less than a hundredth is ignored.
+/// The ratio that applies from now on; a change by less than a hundredth is ignored.
 pub fn settled_ratio(applied: Option<Decimal>, new: Option<Decimal>) -> Option<Decimal> {
     let value = |ratio: Option<Decimal>| ratio.unwrap_or(Decimal::ONE);
     if value(applied).abs_diff(value(new)) < RATIO_STEP { applied } else { new }
 }
 
-/// What all quotas of BE pods depend on.
+/// The inputs that apply to the quotas of all BE pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaRule {
-    /// Suppression sets the quota of the whole besteffort tier; pods and containers have none then, as a child may not
-    /// exceed its parent.
+    /// Whether suppression sets the quota of the whole besteffort tier. Pods and containers get none then, since a child may not exceed its
+    /// parent.
     pub is_the_tiers: bool,
-    /// CPU normalisation.
+    /// The CPU normalisation ratio; `None` if it is not above 1.
     pub ratio: Option<Decimal>,
 }
 
@@ -89,12 +90,12 @@ impl QuotaRule {
     }
 }
 
-/// The settings of all pods, each pod before its containers.
+/// The settings of all BE pods, each pod before its containers.
 pub fn settings(pods: &[Pod], policy: &PolicyConfig, rule: QuotaRule, findings: &mut Vec<Finding>) -> Vec<Setting> {
     let names = ResourceNames::new(policy);
     let mut settings = Vec::new();
     for pod in pods {
-        // Only the class that the pod declares counts, not what follows from its Kubernetes QoS.
+        // Only the class that the pod declares counts, not the one that follows from its Kubernetes QoS.
         if pod.is_active && pod.declared_qos == Some(QosClass::Be) {
             let resources = Resources::of(pod, policy.resource_source, &names, findings);
             add_pod(pod, &resources, policy.resource_source, rule, &mut settings);
@@ -120,7 +121,7 @@ fn add_pod(pod: &Pod, resources: &Resources, source: ResourceSource, rule: Quota
     };
     settings.push(setting(Target::Pod(pod.id), &whole, used, pod.period_usec, rule, from));
     for container in pod.containers.iter().filter(|container| container.state == ContainerState::Running) {
-        // A container that the annotation does not name is left as it is.
+        // A container that the annotation does not name keeps its values.
         if let Some(own) = resources.of_container(&container.name) {
             let target = Target::Container(container.id);
             settings.push(setting(target, own, container.memory_used_bytes, container.period_usec, rule, from));
@@ -166,8 +167,8 @@ fn setting(
     }
 }
 
-/// The pod as a whole: the sums over regular containers and sidecars, unlimited as soon as one of these is. While init
-/// containers run the limits are at least theirs, as a child may not exceed its parent.
+/// The resources of the pod as a whole: the sums over regular containers and sidecars, unlimited if one of them is. While init containers
+/// run, the limits are at least theirs, since a child may not exceed its parent.
 fn pod_resources(pod: &Pod, resources: &Resources) -> BatchResources {
     let counts = |container: &&Container| resources.counts(&container.name);
     let of = |container: &Container| resources.of_container(&container.name).copied().unwrap_or_default();
@@ -186,14 +187,14 @@ fn pod_resources(pod: &Pod, resources: &Resources) -> BatchResources {
     }
 }
 
-/// Whether an ordinary init container runs.
+/// Whether an ordinary init container is running.
 fn is_initialising(pod: &Pod) -> bool {
     let is_running =
         |container: &Container| container.kind == ContainerKind::Init && container.state == ContainerState::Running;
     pod.containers.iter().any(is_running)
 }
 
-/// The most that an init container is limited to, together with the sidecars before it; `None` = unlimited.
+/// The largest limits of a running init container together with the sidecars before it; `None` = unlimited.
 fn init_peaks(pod: &Pod, of: impl Fn(&Container) -> BatchResources) -> [Option<u64>; 2] {
     let limits: [fn(&BatchResources) -> Option<u64>; 2] = [|one| one.cpu_limit, |one| one.memory_limit];
     limits.map(|limit| {

@@ -1,4 +1,4 @@
-//! Which batch resources the containers of a pod have: by their specification or by the annotation that a webhook wrote.
+//! The batch resources of a pod's containers, from its specification or from the annotation that a webhook writes.
 //!
 //! Koordinator: `apis/extension/resource.go`, `apis/extension/deprecated.go`, `pkg/koordlet/runtimehooks/protocol`.
 
@@ -13,21 +13,21 @@ use crate::json::{self, Fault};
 use crate::pod::Pod;
 use crate::quantity::Quantity;
 
-/// The annotation.
+/// Annotation with the resources of the containers.
 pub(crate) const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
 
-/// Less memory than any container starts with: runtimes themselves refuse limits below some hundred KiB.
+/// A memory amount below this is implausible: container runtimes refuse limits below some hundred KiB.
 const PLAUSIBLE_BYTES: u64 = 1 << 20;
 
-/// Thousandths of a CPU that come to less than the shortest quota of a period of 100 ms.
+/// A CPU limit below this is implausible: it is less than the smallest quota of a period of 100 ms. In thousandths of a CPU.
 const PLAUSIBLE_MILLI: u64 = 10;
 
-/// Names that pods use, whatever is published.
+/// Names of batch CPU and batch memory that pods may use, whichever are published.
 const BATCH_CPU: [&str; 3] = ["kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"];
 const BATCH_MEMORY: [&str; 3] =
     ["kubernetes.io/batch-memory", "koordinator.sh/batch-memory", "alibabacloud.com/reclaimed-memory"];
 
-/// The names of batch resources, those that are published first.
+/// All names of batch resources, the published ones first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceNames {
     pub(crate) cpu: Vec<String>,
@@ -45,7 +45,7 @@ impl ResourceNames {
     }
 }
 
-/// What a container, or a pod, has of batch resources. A limit of 0 is none.
+/// Batch resources of a container or a pod. A limit of 0 counts as none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BatchResources {
     /// Thousandths of a CPU.
@@ -54,23 +54,23 @@ pub(crate) struct BatchResources {
     pub(crate) cpu_limit: Option<u64>,
     /// Bytes.
     pub(crate) memory_request: Option<u64>,
-    /// Bytes. At least the request: a limit below it has lost its unit.
+    /// Bytes. At least the request: a smaller limit is assumed to have lost its unit.
     pub(crate) memory_limit: Option<u64>,
 }
 
-/// What the containers of a pod have, by name.
+/// Batch resources of a pod's containers, by container name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
     containers: BTreeMap<String, BatchResources>,
     has_any: bool,
-    /// Containers with amounts that cannot be meant, and what is wrong with these.
+    /// Containers with implausible amounts, and what is wrong with them.
     lost_units: Vec<(String, Fault)>,
-    /// Whether they come from the annotation.
+    /// Whether the resources come from the annotation.
     pub(crate) is_annotated: bool,
 }
 
 impl Resources {
-    /// Reads the preferred source, and the other where that one has no batch resource.
+    /// Reads the preferred source, or the other one if the preferred has no batch resources.
     pub(crate) fn of(pod: &Pod, source: ResourceSource, names: &ResourceNames, findings: &mut Vec<Finding>) -> Self {
         let annotated = pod.extended_resource_spec.as_deref().map(|text| Self::parse(text, names));
         let annotated = annotated.and_then(|read| {
@@ -130,7 +130,7 @@ impl Resources {
         Ok(resources)
     }
 
-    /// Enters what a container has.
+    /// Adds the resources of a container.
     fn insert(&mut self, container: &str, names: [Option<String>; 2], said: BatchResources) {
         let own = said.without_zeros();
         self.lost_units.extend(own.lost_units(names).map(|fault| (container.to_owned(), fault)));
@@ -143,12 +143,12 @@ impl Resources {
         !self.has_any
     }
 
-    /// What a container has; `None` where the annotation does not name it.
+    /// The resources of a container; `None` if the annotation does not name it.
     pub(crate) fn of_container(&self, name: &str) -> Option<&BatchResources> {
         self.containers.get(name)
     }
 
-    /// Whether a container counts for its pod.
+    /// Whether the container counts in the sums of its pod.
     pub(crate) fn counts(&self, name: &str) -> bool {
         self.containers.contains_key(name)
     }
@@ -165,7 +165,7 @@ impl BatchResources {
         }
     }
 
-    /// What cannot be meant, with what may have been: less memory than any container starts with, and less CPU than any quota gives.
+    /// Implausible amounts, with what was probably meant: less memory than any container starts with, or less CPU than the smallest quota.
     fn lost_units(self, [cpu, memory]: [Option<String>; 2]) -> impl Iterator<Item = Fault> {
         let [cpu, memory] = [cpu.unwrap_or_default(), memory.unwrap_or_default()];
         let request = self.memory_request.filter(|_| self.memory_request != self.memory_limit);
@@ -183,7 +183,7 @@ impl BatchResources {
     }
 }
 
-/// The amount under the first of several names.
+/// The amount under the first of the names that is present.
 fn amount(list: Option<&Map<String, Value>>, names: &[String]) -> Result<Option<u64>, Fault> {
     let Some(list) = list else { return Ok(None) };
     let Some((name, value)) = names.iter().find_map(|name| Some((name, list.get(name)?))) else { return Ok(None) };

@@ -1,20 +1,20 @@
-//! What the policy found wrong with what others wrote, for the operator to read.
+//! Errors in objects and annotations, reported to the operator.
 
 use std::fmt;
 
 use crate::json::Fault;
 
-/// Something that cannot be used. The rest goes on without it.
+/// An input that cannot be used; everything else still applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The ConfigMap key, label, annotation or pod.
     pub object: String,
-    /// The field, what is wrong with it, and the way out.
+    /// The field, what is wrong with it, and how to fix it.
     pub fault: Fault,
 }
 
 impl Finding {
-    /// A finding about an object.
+    /// Creates a finding about an object.
     pub(crate) fn new(object: &str, fault: Fault) -> Self {
         Self { object: object.to_owned(), fault }
     }

@@ -1,7 +1,7 @@
-//! Fields of a JSON object, with errors that name the field and the way out.
+//! Reads fields of JSON objects; errors name the field and how to fix it.
 //!
-//! Follows the protocol's rules: names in any letter case, as Go's decoder takes them, the exact spelling first; `null` is
-//! absent; unknown fields are ignored; a field of another type is an error. A number such as `95.0` is no whole number.
+//! Follows the protocol's rules: field names match in any letter case, as in Go's decoder, with the exact spelling first; `null` counts as
+//! absent; unknown fields are ignored; a field of the wrong type is an error. A number such as `95.0` is not a whole number.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 
 use crate::decimal::{Decimal, DecimalError};
 
-/// A field that says what cannot be.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its path; empty where it is the whole text.
+    /// Path of the field; empty for the whole text.
     pub field: String,
-    /// What is wrong, and the way out.
+    /// What is wrong, and how to fix it.
     pub message: String,
 }
 
@@ -25,12 +25,12 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// A fault of a field.
+    /// Creates a fault of a field.
     pub(crate) fn new(field: &str, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
 
-    /// The same fault of a field that lies within `path`.
+    /// Prefixes the path of the field with `path`.
     #[must_use]
     pub(crate) fn within(mut self, path: &str) -> Self {
         self.field = if self.field.is_empty() { path.to_owned() } else { format!("{path}.{}", self.field) };
@@ -38,11 +38,11 @@ impl Fault {
     }
 }
 
-/// Reads text that holds an object.
+/// Parses text that holds a JSON object.
 ///
 /// # Errors
 ///
-/// Text that is no JSON, which includes a number such as `1e400`, with the last field named before the error.
+/// Fails if the text is not valid JSON (which includes numbers such as `1e400`); the error names the last field before the fault.
 pub(crate) fn parse(text: &str) -> Result<Map<String, Value>, Fault> {
     match serde_json::from_str(text) {
         Ok(Value::Object(fields)) => Ok(fields),
@@ -54,7 +54,7 @@ pub(crate) fn parse(text: &str) -> Result<Map<String, Value>, Fault> {
     }
 }
 
-/// The last name with a colon before a line and column, both from 1.
+/// The last field name before a position; line and column count from 1.
 fn field_before(text: &str, line: usize, column: usize) -> &str {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let end = before.saturating_add(column).min(text.len());
@@ -63,14 +63,14 @@ fn field_before(text: &str, line: usize, column: usize) -> &str {
     name.rfind('"').map_or("", |quote| &name[quote + 1..])
 }
 
-/// The field of that name; `None` also where it is `null`.
+/// The field with this name; `None` if it is absent or `null`.
 pub(crate) fn field<'f>(fields: &'f Map<String, Value>, name: &str) -> Option<&'f Value> {
     let in_any_case =
         || fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back();
     fields.get(name).or_else(in_any_case).filter(|value| !value.is_null())
 }
 
-/// A whole number within a range.
+/// Reads a whole number within a range.
 pub(crate) fn whole(fields: &Map<String, Value>, name: &str, least: u64, most: u64) -> Result<Option<u64>, Fault> {
     let Some(value) = field(fields, name) else { return Ok(None) };
     match value.as_u64() {
@@ -82,13 +82,13 @@ pub(crate) fn whole(fields: &Map<String, Value>, name: &str, least: u64, most: u
     }
 }
 
-/// A percentage within 0 to `most`.
+/// Reads a percentage from 0 to `most`.
 pub(crate) fn percent(fields: &Map<String, Value>, name: &str, most: u32) -> Result<Option<u32>, Fault> {
-    // The range makes sure that it fits.
+    // The range check above ensures that it fits.
     Ok(whole(fields, name, 0, most.into())?.and_then(|percent| u32::try_from(percent).ok()))
 }
 
-/// `true` or `false`.
+/// Reads a boolean.
 pub(crate) fn switch(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>, Fault> {
     match field(fields, name) {
         None => Ok(None),
@@ -97,7 +97,7 @@ pub(crate) fn switch(fields: &Map<String, Value>, name: &str) -> Result<Option<b
     }
 }
 
-/// One of several words; an empty one is absent.
+/// Reads one of several words; an empty word counts as absent.
 pub(crate) fn word<T: Copy>(
     fields: &Map<String, Value>,
     name: &str,
@@ -116,7 +116,7 @@ pub(crate) fn word<T: Copy>(
     }
 }
 
-/// A decimal number above 0.
+/// Reads a decimal number above 0.
 pub(crate) fn decimal(fields: &Map<String, Value>, name: &str) -> Result<Option<Decimal>, Fault> {
     let Some(value) = field(fields, name) else { return Ok(None) };
     let number = match value {
@@ -130,7 +130,7 @@ pub(crate) fn decimal(fields: &Map<String, Value>, name: &str) -> Result<Option<
     }
 }
 
-/// An object within an object.
+/// Reads an object within an object.
 pub(crate) fn object<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<Option<&'f Map<String, Value>>, Fault> {
     match field(fields, name) {
         None => Ok(None),
@@ -139,7 +139,7 @@ pub(crate) fn object<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<O
     }
 }
 
-/// A list within an object.
+/// Reads a list within an object.
 pub(crate) fn list<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<Option<&'f [Value]>, Fault> {
     match field(fields, name) {
         None => Ok(None),
@@ -148,7 +148,7 @@ pub(crate) fn list<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<Opt
     }
 }
 
-/// A value in a message: cut, since it may be anything.
+/// Formats a value for a message; cut to 40 characters, since it may be of any length.
 pub(crate) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {

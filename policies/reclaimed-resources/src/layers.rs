@@ -1,4 +1,4 @@
-//! Which strategy a node has: label over annotation over the first matching entry of `nodeConfigs` over the cluster's.
+//! Merges the strategy of a node: label over annotation over the first matching entry of `nodeConfigs` over the cluster's strategy.
 //!
 //! Koordinator: `pkg/util/sloconfig/colocation_config.go`.
 
@@ -15,10 +15,10 @@ use crate::strategy::{MAX_PERCENT, Strategy};
 /// The key of the ConfigMap, for findings.
 const KEY: &str = "colocation-config";
 
-/// The annotation of a node that holds a part of a strategy.
+/// Node annotation with a part of a strategy.
 pub const STRATEGY_ANNOTATION: &str = "node.koordinator.sh/colocation-strategy";
 
-/// The labels of a node that hold one percentage each, as a ratio.
+/// Node labels that set one percentage each, written as a ratio.
 pub const RATIO_LABELS: [&str; 4] = [
     "node.koordinator.sh/cpu-reclaim-ratio",
     "node.koordinator.sh/memory-reclaim-ratio",
@@ -26,8 +26,8 @@ pub const RATIO_LABELS: [&str; 4] = [
     "node.koordinator.sh/mid-static-memory-reserved-ratio",
 ];
 
-/// The body of the ConfigMap key `colocation-config`, checked: the cluster's strategy and the entries for some nodes. A host
-/// that has merged the entries already passes a body without `nodeConfigs`.
+/// The checked body of the ConfigMap key `colocation-config`: the cluster's strategy and the entries for some nodes. A host that has
+/// already merged the entries passes a body without `nodeConfigs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
     cluster: Strategy,
@@ -39,22 +39,22 @@ pub struct Layers {
 struct NodeLayer {
     selector: Option<Selector>,
     strategy: Strategy,
-    /// Whether it says `enable` itself.
+    /// Whether the entry sets `enable` itself.
     says_enable: bool,
 }
 
 impl Layers {
-    /// Nothing but the strategy below all layers.
+    /// Only the base strategy, without any layer.
     pub fn none(base: Strategy) -> Self {
         Self { cluster: base, ..Self::default() }
     }
 
-    /// Reads and checks the body, which lies over a strategy. An entry for some nodes that cannot be used matches nothing, and the rest
-    /// counts.
+    /// Reads and checks the body, which is applied over a base strategy. An entry of `nodeConfigs` that cannot be used matches no node; the
+    /// rest applies.
     ///
     /// # Errors
     ///
-    /// The field of the cluster's strategy that cannot be used, e.g. `degradeTimeMinutes`.
+    /// Returns the field of the cluster's strategy that cannot be used, e.g. `degradeTimeMinutes`.
     pub fn read(body: &Map<String, Value>, base: &Strategy) -> Result<Self, Fault> {
         let cluster = base.overlaid(body)?;
         let (mut nodes, mut findings) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ impl Layers {
         Ok(Self { cluster, nodes, findings })
     }
 
-    /// Switches it off, also for the nodes of entries that do not say otherwise.
+    /// Switches publishing off, also for the nodes of entries that do not set `enable`.
     pub fn switch_off(&mut self) {
         self.cluster.enable = false;
         for node in self.nodes.iter_mut().filter(|node| !node.says_enable) {
@@ -85,7 +85,7 @@ impl Layers {
         }
     }
 
-    /// The strategy of a node, and what of its layers cannot be used.
+    /// The effective strategy of a node, and findings about layers that cannot be used.
     pub fn effective(
         &self,
         labels: &BTreeMap<String, String>,
@@ -133,11 +133,11 @@ impl NodeLayer {
     }
 }
 
-/// The fields of a strategy that are objects or lists: Koordinator's, and those of an entry for some nodes.
+/// Fields of a strategy that are objects or lists: Koordinator's own, and those of an entry for some nodes.
 const STRUCTURED: [&str; 4] = ["metricAggregatePolicy", "nodeConfigs", "nodeSelector", "extensions"];
 
-/// Other strategies in the place of this one, such as a `cpuBurst` that belongs to a key of its own. Unknown fields with a plain value are
-/// left alone: Koordinator's strategy has many that are for its manager.
+/// Faults for strategies that belong to another key, such as `cpuBurst`. Unknown fields with a plain value are ignored, since Koordinator's
+/// strategy has many fields that only its manager uses.
 fn misplaced(body: &Map<String, Value>) -> impl Iterator<Item = Fault> {
     let is_known = |name: &String| STRUCTURED.iter().any(|known| known.eq_ignore_ascii_case(name));
     let others = body.iter().filter(move |(name, value)| (value.is_object() || value.is_array()) && !is_known(name));
@@ -148,7 +148,7 @@ fn misplaced(body: &Map<String, Value>) -> impl Iterator<Item = Fault> {
     })
 }
 
-/// A ratio in percent.
+/// Parses a ratio into percent.
 fn percent(text: &str) -> Result<u32, String> {
     let way_out = "write a ratio from 0 to 100, e.g. 0.6, or remove the label";
     let ratio = Decimal::parse(text).map_err(|error| format!("is `{text}`, which {error}; {way_out}"))?;

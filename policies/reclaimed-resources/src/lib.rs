@@ -1,16 +1,15 @@
-//! Reclaimed resources: what high-priority pods have been given and do not use is published as extended resources of the
-//! node, and BE pods get the cgroup values that the extended resources which they request mean.
+//! Reclaimed resources: resources that high-priority pods have been given but do not use are published as extended resources of the node,
+//! and BE pods get the cgroup values that correspond to the extended resources they request.
 //!
-//! [`tick`] is the whole policy: a function of what was measured and of what the objects say, with a [`State`] that outlives a
-//! restart by [`saved_state`]. It calls nobody, reads no clock, and knows no kernel: [`ReclaimedResources`] fills [`Inputs`] from columns
-//! and declares what [`Decisions`] say.
+//! [`tick`] is the whole policy: a function of measurements and objects, with a [`State`] that survives a restart through [`saved_state`].
+//! It makes no calls, reads no clock and does not depend on a kernel: [`ReclaimedResources`] fills [`Inputs`] from columns and declares the
+//! [`Decisions`].
 //!
-//! Reading order: [`config`], [`strategy`] and [`layers`] (what can be asked), [`class`], [`pod`] and [`node`] (what objects say),
-//! [`batch`], [`zones`] and [`mid`] (how much there is), [`usage`] (what is used, over time), [`publish`] (when it is told),
-//! [`enforce`] (what a pod gets).
+//! Reading order: [`config`], [`strategy`] and [`layers`] (configuration), [`class`], [`pod`] and [`node`] (objects), [`batch`], [`zones`]
+//! and [`mid`] (formulas), [`usage`] (use over time), [`publish`] (when to publish), [`enforce`] (cgroup values of a pod).
 //!
-//! The published amount is an offer to a scheduler, minutes old when it is taken. What keeps latency-sensitive pods safe is
-//! suppression and eviction, which do not trust it.
+//! The published amount is an offer to a scheduler that may be minutes old when a pod takes it. Suppression and eviction, which do not rely
+//! on it, keep latency-sensitive pods safe.
 //!
 //! ```
 //! use reclaimed_resources::amounts::Amounts;

@@ -1,4 +1,4 @@
-//! The mid amount: what prod pods are expected to leave, and a share of what nobody has been given.
+//! The mid amount: what prod pods are expected to leave unused, plus a share of the unallocated capacity.
 //!
 //! Koordinator: `pkg/slo-controller/noderesource/plugins/midresource/plugin.go`, `…/plugins/util/util.go`.
 
@@ -7,44 +7,44 @@ use std::fmt;
 use crate::amounts::{Amounts, Resource, bounded, share};
 use crate::strategy::{MidMode, Strategy};
 
-/// What the formula is worked out from.
+/// The inputs of the formula.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MidTerms {
-    /// Of the node.
+    /// Capacity of the node.
     pub capacity: Amounts,
-    /// What pods may not use.
+    /// Amounts that pods may not use.
     pub reserved: Amounts,
-    /// What the system uses, host applications of class prod included.
+    /// Use of the system, including host applications of the class prod.
     pub system: Amounts,
-    /// What prod pods and pods without a class request.
+    /// Requests of prod pods and pods without a class.
     pub prod_request: Amounts,
-    /// What these are expected to leave unused; `None` while nobody can tell.
+    /// What these pods are expected to leave unused; `None` if unknown.
     pub prod_reclaimable: Option<Amounts>,
-    /// What the whole node uses; `None` when not known.
+    /// Use of the whole node; `None` if unknown.
     pub node_used: Option<Amounts>,
 }
 
-/// An amount and where it comes from.
+/// An amount and the terms it is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MidAmount {
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// How much: thousandths of a CPU, or bytes.
+    /// The result, in thousandths of a CPU or in bytes.
     pub value: u64,
-    /// Of which formula.
+    /// The formula.
     pub mode: MidMode,
-    /// What prod pods are expected to leave.
+    /// What prod pods are expected to leave unused; 0 in the static mode.
     pub reclaimable: u64,
-    /// What nothing uses at the moment.
+    /// What is not in use at the moment; 0 in the static mode.
     pub unused: u64,
-    /// The part of what is not allocated that was added; in the static mode the fixed share.
+    /// The added share of the unallocated capacity; in the static mode the fixed share of the capacity.
     pub added: u64,
-    /// The cap.
+    /// The upper bound of the result.
     pub cap: u64,
 }
 
 impl MidAmount {
-    /// The amount of a resource under a strategy.
+    /// Computes the amount of a resource under a strategy.
     pub fn new(resource: Resource, strategy: &Strategy, terms: &MidTerms) -> Self {
         let of = |amounts: Amounts| i128::from(amounts.of(resource));
         let capacity = terms.capacity.of(resource);
@@ -62,7 +62,7 @@ impl MidAmount {
             };
         }
         let reclaimable = terms.prod_reclaimable.map_or(0, |amounts| amounts.of(resource));
-        // Where use is not known, nothing counts as unused.
+        // Without measurements, nothing counts as unused.
         let unused = terms.node_used.map_or(0, |used| bounded(i128::from(capacity) - of(used)));
         let kept = of(terms.system).max(of(terms.reserved));
         let unallocated = bounded(i128::from(capacity) - kept - of(terms.prod_request));
@@ -91,7 +91,7 @@ impl fmt::Display for MidAmount {
 mod tests {
     use super::*;
 
-    /// 100 CPUs, 8 kept by the system, 60 requested by prod, 30 of them expected to stay unused, 45 in use.
+    /// 100 CPUs, of which the system keeps 8; prod pods request 60 and are expected to leave 30 unused; 45 are in use.
     fn terms() -> MidTerms {
         MidTerms {
             capacity: Amounts::new(100_000, 1000),

@@ -1,4 +1,4 @@
-//! What a node says about itself: capacity, reservation, third parties' allocations, CPU normalisation.
+//! Reads the Node object: capacity, reservation, third parties' allocations, CPU normalisation.
 //!
 //! Koordinator: `apis/extension/node_reservation.go`, `apis/slo/v1alpha1/node.go`, `pkg/util/node.go`.
 
@@ -14,16 +14,16 @@ use crate::finding::Finding;
 use crate::json::{self, Fault};
 use crate::quantity::Quantity;
 
-/// What is kept from pods.
+/// Annotation: resources kept from pods.
 pub const RESERVATION_ANNOTATION: &str = "node.koordinator.sh/reservation";
-/// What other schedulers have given away.
+/// Annotation: resources that other schedulers have allocated.
 pub const THIRD_PARTY_ANNOTATION: &str = "node.koordinator.sh/thirdPartyAllocations";
-/// The amounts before that is subtracted.
+/// Annotation: the amounts before third parties' allocations are subtracted.
 pub const ORIGIN_ANNOTATION: &str = "node.koordinator.sh/originExtendedAllocatable";
-/// How much faster a CPU of this node is than the fleet's reference.
+/// Annotation: how much faster a CPU of this node is than the fleet's reference.
 pub const RATIO_ANNOTATION: &str = "node.koordinator.sh/cpu-normalization-ratio";
 
-/// A Node object, as far as it matters here.
+/// The parts of a Node object that this policy uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `metadata.labels`.
@@ -36,7 +36,7 @@ pub struct Node {
     pub allocatable: Amounts,
     /// `status.allocatable` of all extended resources, in their own units.
     pub extended: BTreeMap<String, u64>,
-    /// NUMA zones of the NodeResourceTopology; empty where there is none.
+    /// NUMA zones of the NodeResourceTopology; empty if there is none.
     pub zones: Vec<Zone>,
 }
 
@@ -52,24 +52,24 @@ pub struct Zone {
 /// How the reservation annotation applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApplyPolicy {
-    /// It lowers what the scheduler may give away, and reserves the CPUs.
+    /// The reservation reduces what the scheduler may allocate, and reserves CPUs.
     #[default]
     Default,
-    /// It reserves the CPUs only; what the scheduler may give away is the kubelet's reservation.
+    /// The reservation reserves CPUs only; the kubelet's reservation reduces what the scheduler may allocate.
     ReservedCpusOnly,
 }
 
 /// The reservation annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
-    /// What is reserved; `reservedCPUs` has replaced the CPU quantity by its count.
+    /// The reserved amounts. If `reservedCPUs` is set, the number of its CPUs replaces the CPU quantity.
     pub amounts: Amounts,
-    /// Says what the scheduler does. Batch resources keep off the reservation in either case: reserved CPUs serve no pod.
+    /// How the scheduler applies the reservation. Batch resources exclude it with either policy, since reserved CPUs run no pods.
     pub apply_policy: ApplyPolicy,
 }
 
 impl Reservation {
-    /// Reads the annotation; a part that cannot be used is reported, and the other parts count.
+    /// Reads the annotation. Parts that cannot be used are reported; the other parts apply.
     pub fn read(annotations: &BTreeMap<String, String>, findings: &mut Vec<Finding>) -> Self {
         let mut reservation = Self::default();
         let Some(fields) = annotation(annotations, RESERVATION_ANNOTATION, findings) else { return reservation };
@@ -109,12 +109,12 @@ impl Reservation {
 }
 
 impl Node {
-    /// What pods may not use: the larger of the kubelet's reservation and the annotation, for each resource.
+    /// Amounts that pods may not use: for each resource, the larger of the kubelet's reservation and the annotation's.
     pub fn reserved(&self, reservation: &Reservation) -> Amounts {
         self.capacity.minus(self.allocatable).max(reservation.amounts)
     }
 
-    /// The CPU normalisation ratio; `None` where there is none above 1.
+    /// The CPU normalisation ratio; `None` if it is not above 1.
     pub fn normalization_ratio(&self, findings: &mut Vec<Finding>) -> Option<Decimal> {
         let text = self.annotations.get(RATIO_ANNOTATION)?;
         match Decimal::parse(text) {
@@ -129,7 +129,7 @@ impl Node {
     }
 }
 
-/// What other schedulers have given away of the batch resources and of the mid resources.
+/// Batch and mid resources that other schedulers have allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThirdParty {
     /// Batch CPU and memory.
@@ -138,24 +138,24 @@ pub struct ThirdParty {
     pub mid: Amounts,
 }
 
-/// The names of the resources that allocations are counted by.
+/// The resource names that allocations may use.
 pub(crate) struct AllocationNames<'n> {
-    /// Batch CPU, under any of its names.
+    /// Names of batch CPU.
     pub(crate) batch_cpu: &'n [String],
-    /// Batch memory.
+    /// Names of batch memory.
     pub(crate) batch_memory: &'n [String],
-    /// Mid CPU.
+    /// Names of mid CPU.
     pub(crate) mid_cpu: &'n [String],
-    /// Mid memory.
+    /// Names of mid memory.
     pub(crate) mid_memory: &'n [String],
 }
 
 impl ThirdParty {
-    /// Reads the annotation. Allocations of another priority class, and of other resources, do not count.
+    /// Reads the annotation. Allocations of other priority classes and of other resources are ignored.
     ///
     /// # Errors
     ///
-    /// Whatever cannot be read: then nobody knows what has been given away.
+    /// Fails if any part cannot be read, since the allocated amounts are unknown then.
     pub(crate) fn read(annotations: &BTreeMap<String, String>, names: &AllocationNames<'_>) -> Result<Self, Finding> {
         let Some(text) = annotations.get(THIRD_PARTY_ANNOTATION) else { return Ok(Self::default()) };
         Self::parse(text, names).map_err(|fault| Finding::new(THIRD_PARTY_ANNOTATION, fault))
@@ -197,7 +197,7 @@ impl ThirdParty {
     }
 }
 
-/// The fields of an annotation; `None` where it is absent or cannot be read.
+/// Parses an annotation; `None` if it is absent or cannot be read.
 fn annotation(
     annotations: &BTreeMap<String, String>,
     name: &str,

@@ -1,4 +1,4 @@
-//! What a node has to offer, and where it comes from.
+//! Computes the amounts that a node offers.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::zones::{Whole, ZoneAmount, zone_amounts};
 
 const SECOND_USEC: u64 = 1_000_000;
 
-/// The amounts that a publication was worked out from.
+/// The amounts that a publication is computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breakdown {
     /// Batch CPU and memory, before third parties' allocations are subtracted.
@@ -28,7 +28,7 @@ pub struct Breakdown {
     pub zones: Vec<ZoneAmount>,
 }
 
-/// What both formulas are worked out from.
+/// The inputs of both formulas.
 pub(crate) struct Offering<'w> {
     pub(crate) tracker: &'w Tracker,
     pub(crate) policy: &'w PolicyConfig,
@@ -37,21 +37,21 @@ pub(crate) struct Offering<'w> {
     pub(crate) view: MemoryView,
     pub(crate) node: &'w Node,
     pub(crate) pods: &'w [Pod],
-    /// What pods may not use.
+    /// Amounts that pods may not use.
     pub(crate) reserved: Amounts,
     pub(crate) averages: Averages,
-    /// CPU normalisation.
+    /// The CPU normalisation ratio; `None` if it is not above 1.
     pub(crate) ratio: Option<Decimal>,
 }
 
 impl Offering<'_> {
-    /// What the formulas give.
+    /// Computes all formulas.
     pub(crate) fn breakdown(&self) -> Breakdown {
         let (batch, zones) = self.batch();
         Breakdown { batch, mid: self.mid(), zones }
     }
 
-    /// What of that is to be published, once other schedulers have taken theirs, under each name.
+    /// The amounts to publish under each name, less the allocations of other schedulers.
     pub(crate) fn published(&self, breakdown: &Breakdown, given: ThirdParty) -> Published {
         let Breakdown { batch, mid, zones } = breakdown;
         let [cpu, memory] = *batch;
@@ -99,7 +99,8 @@ impl Offering<'_> {
         self.pods.iter().filter(|pod| pod.is_active)
     }
 
-    /// A mid pod requests mid resources in place of CPU and memory; what it takes from batch is the same.
+    /// The pod's request of CPU and memory, plus that of mid resources: mid pods request those instead, but reduce the batch amount the
+    /// same way.
     fn request(&self, pod: &Pod) -> Amounts {
         pod.request().plus(pod.extended_request(&self.policy.mid_cpu_names, &self.policy.mid_memory_names))
     }

@@ -1,4 +1,4 @@
-//! Pods and their containers, and what a pod requests as a whole.
+//! Pods and their containers, and the effective request of a pod.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use crate::class::PriorityClass;
 /// A pod on this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
-    /// Names it in settings.
+    /// Id of the pod in settings.
     pub id: PodId,
-    /// `metadata.uid`; names it in usages, and beyond a restart of the agent.
+    /// `metadata.uid`; identifies the pod in measurements, also across a restart of the agent.
     pub uid: String,
-    /// Namespace and name, for people.
+    /// Namespace and name, for messages.
     pub name: String,
     /// Whether its phase is Pending or Running.
     pub is_active: bool,
-    /// The QoS class that it declares.
+    /// The QoS class that the pod declares; `None` if it declares none.
     pub declared_qos: Option<QosClass>,
-    /// That class, else what its Kubernetes QoS stands for.
+    /// The declared QoS class, or else the one that corresponds to its Kubernetes QoS.
     pub qos: QosClass,
-    /// See [`PriorityClass::of_pod`].
+    /// The priority class, see [`PriorityClass::of_pod`].
     pub priority: PriorityClass,
     /// `spec.overhead`.
     pub overhead: Amounts,
-    /// `spec.resources.requests.cpu` in thousandths; takes the place of the containers'.
+    /// `spec.resources.requests.cpu` in thousandths of a CPU; replaces the containers' requests.
     pub cpu_request_milli: Option<u64>,
-    /// `spec.resources.requests.memory`.
+    /// `spec.resources.requests.memory` in bytes; replaces the containers' requests.
     pub memory_request_bytes: Option<u64>,
     /// NUMA nodes in `numaNodeResources` of the annotation `scheduling.koordinator.sh/resource-status`.
     pub numa_nodes: Vec<u32>,
     /// The annotation `node.koordinator.sh/extended-resource-spec`.
     pub extended_resource_spec: Option<String>,
-    /// The CFS period of its cgroup; `None` = 100 ms.
+    /// The CFS period of the pod's cgroup in microseconds; `None` = 100 ms.
     pub period_usec: Option<u64>,
     /// Init containers, sidecars and regular containers, in the order of the specification.
     pub containers: Vec<Container>,
@@ -43,34 +43,34 @@ pub struct Pod {
 /// A container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
-    /// Names it in settings.
+    /// Id of the container in settings.
     pub id: ContainerId,
-    /// Its name in the pod.
+    /// Name of the container in the pod.
     pub name: String,
-    /// What it is to its pod.
+    /// Whether it is a regular, sidecar or init container.
     pub kind: ContainerKind,
-    /// Where it is in its life.
+    /// State of the container.
     pub state: ContainerState,
-    /// `requests.cpu` and `requests.memory`; 0 when not said.
+    /// `requests.cpu` and `requests.memory`; 0 if not set.
     pub request: Amounts,
     /// All other resources.
     pub extended: Vec<ExtendedResource>,
-    /// Memory in use, without page cache; `None` when not known.
+    /// Memory in use in bytes, without page cache; `None` if unknown.
     pub memory_used_bytes: Option<u64>,
-    /// Its CFS period; `None` = 100 ms.
+    /// The CFS period in microseconds; `None` = 100 ms.
     pub period_usec: Option<u64>,
 }
 
 impl Container {
-    /// What an extended resource is requested at and limited to, by the first of several names that the container has.
+    /// The extended resource under the first of the names that the container has.
     pub(crate) fn extended<'n>(&self, names: impl IntoIterator<Item = &'n String>) -> Option<&ExtendedResource> {
         names.into_iter().find_map(|name| self.extended.iter().find(|resource| resource.name == *name))
     }
 }
 
 impl Pod {
-    /// What the scheduler counts for the pod: regular containers and sidecars together, or more where an init container
-    /// needs more together with the sidecars before it; a pod-level request in place of that; overhead on top.
+    /// The request that the scheduler counts for the pod: the sum of regular containers and sidecars, or more if an init container needs
+    /// more together with the sidecars before it. A pod-level request replaces that; overhead is added.
     ///
     /// Kubernetes: `component-helpers/resource/helpers.go`.
     pub fn request(&self) -> Amounts {
@@ -82,7 +82,7 @@ impl Pod {
         .plus(self.overhead)
     }
 
-    /// What is requested of a pair of extended resources, by the same rule but without overhead.
+    /// The request of a pair of extended resources, by the same rule but without overhead.
     pub(crate) fn extended_request(&self, cpu: &[String], memory: &[String]) -> Amounts {
         let of = |container: &Container, names| {
             container.extended(names).and_then(|resource| resource.request.or(resource.limit)).unwrap_or(0)
@@ -90,7 +90,7 @@ impl Pod {
         self.effective(|container| Amounts::new(of(container, cpu), of(container, memory)))
     }
 
-    /// Regular containers and sidecars that stay.
+    /// The regular containers and sidecars.
     pub(crate) fn staying(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|container| container.kind != ContainerKind::Init)
     }
@@ -112,8 +112,8 @@ impl Pod {
     }
 }
 
-/// The NUMA nodes in the annotation `scheduling.koordinator.sh/resource-status`; none where it cannot be read, as a pod
-/// without NUMA placement. Negative and repeated numbers do not count.
+/// The NUMA nodes in the annotation `scheduling.koordinator.sh/resource-status`; empty if it cannot be read, as for a pod without NUMA
+/// placement. Negative and repeated numbers are ignored.
 pub fn numa_nodes(resource_status: &str) -> Vec<u32> {
     let Ok(fields) = crate::json::parse(resource_status) else { return Vec::new() };
     let Ok(Some(items)) = crate::json::list(&fields, "numaNodeResources") else { return Vec::new() };
@@ -127,11 +127,10 @@ pub fn numa_nodes(resource_status: &str) -> Vec<u32> {
     nodes
 }
 
-/// What of a resource each of its names is requested by on this node: for the names in their order, the sum over the pods'
-/// containers of what is requested under another name alone.
+/// For each name of a resource, what the containers of active pods on this node request under the other names.
 ///
-/// Where one amount is published under several names, each pod takes it under the name that it uses, and the other names
-/// have to shrink: two schedulers, or one that counts names apart, would give it away twice.
+/// If one amount is published under several names, each pod requests it under one of them, and the amounts under the other names have to
+/// shrink. Otherwise two schedulers, or one that counts names separately, would allocate it twice.
 pub(crate) fn requested_elsewhere(pods: &[Pod], names: &[String]) -> BTreeMap<String, u64> {
     let mut sums: BTreeMap<String, u64> = names.iter().map(|name| (name.clone(), 0)).collect();
     if sums.len() < 2 {

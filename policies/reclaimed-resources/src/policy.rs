@@ -1,4 +1,4 @@
-//! The policy at its host: columns become [`Inputs`](crate::Inputs), [`Decisions`] are declared.
+//! The connection to the host: columns become [`Inputs`](crate::Inputs), and [`Decisions`] are declared.
 
 mod inputs;
 mod protocol;
@@ -20,15 +20,15 @@ use crate::{Now, State, saved_state, tick};
 
 qosm_sdk::export!(ReclaimedResources);
 
-/// The key of the cluster ConfigMap with the strategy.
+/// Key of the cluster ConfigMap with the strategy.
 const STRATEGY_KEY: &str = "colocation-config";
-/// The key that says whether suppression sets the quota of the besteffort tier.
+/// Key of the cluster ConfigMap that tells whether suppression sets the quota of the besteffort tier.
 const THRESHOLD_KEY: &str = "resource-threshold-config";
-/// What a restart loses of averages is measured again: they are saved so often.
+/// Interval between saves; what a restart loses of the averages is measured again.
 const SAVE_USEC: u64 = 60_000_000;
-/// How a line on all amounts begins.
+/// Prefix of the finding about the status of all amounts.
 const STATUS: &str = "amounts are ";
-/// Bounds of the host.
+/// Limits of the host's interface.
 const SHORTEST_STALE_SECONDS: u32 = 60;
 const LONGEST_STALE_SECONDS: u32 = 86_400;
 const MAX_ZONES: usize = 64;
@@ -42,13 +42,13 @@ pub struct ReclaimedResources {
     state: State,
     pods: Pods<NoConfig>,
     node: Option<Node>,
-    /// The generations at which the Node and the ConfigMap were read.
+    /// Generation of the Node object when it was last read.
     node_generation: u64,
     config_generation: u64,
     is_reconfigured: bool,
     is_restored: bool,
     unsaved_usec: u64,
-    /// What the operator was told, as long as it holds.
+    /// Findings that were logged and still apply.
     told: BTreeSet<String>,
 }
 
@@ -98,7 +98,7 @@ impl Policy for ReclaimedResources {
 }
 
 impl ReclaimedResources {
-    /// Takes the ConfigMap when it, or the policy's own configuration, has changed. What cannot be used leaves what was there.
+    /// Reads the ConfigMap if it or the policy's own configuration has changed. If it cannot be used, the previous strategy stays in force.
     fn read_config<H: Host>(&mut self, host: &mut H) -> BTreeSet<String> {
         let generation = host.config_generation();
         let mut findings: BTreeSet<String> =
@@ -118,7 +118,7 @@ impl ReclaimedResources {
         match strategy {
             Ok(layers) => self.settings.layers = layers,
             Err(why) => {
-                // Whatever is wrong beside it, who switches it off is understood.
+                // `enable: false` takes effect even if other fields are wrong.
                 let is_off = |body: &Map<String, Value>| json::switch(body, "enable") == Ok(Some(false));
                 let counts = match body {
                     Ok(Some(body)) if is_off(&body) => {
@@ -144,7 +144,7 @@ impl ReclaimedResources {
         }
     }
 
-    /// Declares what the node is to have; a name that is not among it is withdrawn with that.
+    /// Declares the amounts to publish; the host withdraws names that are not declared.
     fn publish<H: Host>(&self, host: &mut H, published: &Published, degrade_minutes: u64) {
         if published.offers.is_empty() {
             return;
@@ -152,7 +152,7 @@ impl ReclaimedResources {
         let seconds = u32::try_from(degrade_minutes.saturating_mul(60)).unwrap_or(u32::MAX);
         host.stale_after(seconds.clamp(SHORTEST_STALE_SECONDS, LONGEST_STALE_SECONDS));
         for (name, offer) in &published.offers {
-            // Zones, and the amount before third parties' allocations, are those of batch resources.
+            // Zones and the original amount exist for batch resources only.
             let resource = match name {
                 name if self.policy.batch_cpu_names.contains(name) => Some(Resource::Cpu),
                 name if self.policy.batch_memory_names.contains(name) => Some(Resource::Memory),
@@ -165,7 +165,7 @@ impl ReclaimedResources {
         }
     }
 
-    /// Logs what is new since the evaluation before.
+    /// Logs findings that are new since the last evaluation.
     fn tell<H: Host>(&mut self, host: &mut H, findings: BTreeSet<String>) {
         for news in findings.difference(&self.told) {
             let level = if news.starts_with(STATUS) { Level::Info } else { Level::Warn };
@@ -187,12 +187,12 @@ impl ReclaimedResources {
     }
 }
 
-/// Whether a finding is about a key of the ConfigMap, and so lasts until that changes.
+/// Whether a finding is about the strategy in the ConfigMap, and so lasts until that changes.
 fn is_of_the_config_map(finding: &str) -> bool {
     finding.starts_with(STRATEGY_KEY)
 }
 
-/// Declares what a cgroup is to have.
+/// Declares the values of a cgroup.
 fn hold<H: Host>(host: &mut H, setting: &Setting) {
     let Setting { target, shares, quota_usec, memory_bytes, above_limit_bytes: _, reason } = setting;
     host.set_shares(*target, u32::try_from(*shares).unwrap_or(u32::MAX), reason);
@@ -259,7 +259,7 @@ mod tests {
             host.log.clear();
         }
 
-        // Switching it off is understood beside another wrong field.
+        // `enable: false` takes effect beside another wrong field.
         configure(&mut host, STRATEGY_KEY, r#"{"enable": false, "degradeTimeMinutes": 0}"#, "{}");
         policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
         host.commit();
@@ -269,7 +269,7 @@ mod tests {
         assert!(host.log.iter().any(|(_, line)| line == told), "{:?}", host.log);
         configure(&mut host, STRATEGY_KEY, enabled, "{}");
 
-        // The policy's own configuration counts all the same.
+        // The policy's own configuration applies all the same.
         policy.configure(&mut host, r#"{"batchCPUNames": ["example.com/batch-cpu"]}"#).unwrap();
         policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
         host.commit();
@@ -299,7 +299,7 @@ mod tests {
             let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
             configure(&mut host, STRATEGY_KEY, r#"{"enable": true, "cpuReclaimThresholdPercent": 100}"#, "{}");
             policy.configure(&mut host, "{}").unwrap();
-            // Two CPUs outside of all pods, of which an application that lies there has one.
+            // The processes outside all pods use two CPUs, of which a host application uses one.
             host.columns.groups[0].cpu_usage_usec = Some(120_000_000);
             host.columns.applications.clone_from(&applications);
             for _ in 0..10 {
@@ -316,7 +316,7 @@ mod tests {
         configure(&mut host, STRATEGY_KEY, r#"{"enable": true, "cpuReclaimThresholdPercent": 100}"#, "{}");
         policy.configure(&mut host, "{}").unwrap();
         for _ in 0..10 {
-            // Two CPUs of the system.
+            // The system uses two CPUs.
             host.columns.groups[0].cpu_usage_usec = Some(120_000_000);
             policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
             host.commit();
@@ -334,7 +334,7 @@ mod tests {
             policy.evaluate(&mut next, mock::tick(0)).unwrap();
             next.commit();
             assert_eq!(told(&next, "amounts are published"), is_known, "{age_usec:?}: {:?}", next.log);
-            // 50 minutes are longer than an amount may stand without a measurement.
+            // 50 minutes are longer than `degradeTimeMinutes`, so the amount is withdrawn.
             let expected = if age_usec.is_some_and(|age| age > 900_000_000) { None } else { Some(14_000) };
             assert_eq!(batch_cpu(&next), expected, "{age_usec:?}: {:?}", next.log);
         }

@@ -1,4 +1,4 @@
-//! When amounts are published, and what was published last.
+//! Decides when amounts are published, and keeps what was published last.
 //!
 //! Koordinator: `pkg/slo-controller/noderesource/resource_calculator.go`, `…/plugins/util/util.go`.
 
@@ -9,24 +9,24 @@ use crate::amounts::{Amounts, Resource};
 use crate::strategy::Strategy;
 
 const SECOND_USEC: u64 = 1_000_000;
-/// So long what was published may take to appear in the Node object.
+/// Time in microseconds that a publication may take to appear in the Node object.
 const CONFIRM_USEC: u64 = 60 * SECOND_USEC;
 
-/// An amount under a name, for `status.capacity` and `status.allocatable` alike.
+/// An amount under a name, for both `status.capacity` and `status.allocatable`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Thousandths of a CPU, or bytes. Never to be multiplied by 1000 again.
+    /// Thousandths of a CPU, or bytes; already in the unit of the resource.
     pub amount: u64,
-    /// Where it comes from.
+    /// How the amount was computed.
     pub reason: String,
 }
 
-/// What was published last.
+/// The last publication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
-    /// When; `None` = not by this policy.
+    /// When it was published; `None` if this policy has not published yet.
     pub at_usec: Option<u64>,
-    /// By resource name; empty after a withdrawal.
+    /// The amounts by resource name; empty after a withdrawal.
     pub offers: BTreeMap<String, Offer>,
     /// Batch CPU and memory by NUMA zone.
     pub zones: BTreeMap<u32, Amounts>,
@@ -34,41 +34,41 @@ pub struct Published {
     pub origin: Option<Amounts>,
 }
 
-/// Why something is published now.
+/// Why amounts are published now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     /// A resource is new.
     Appears {
-        /// Which.
+        /// Name of the resource.
         name: String,
     },
-    /// A resource goes.
+    /// A resource is withdrawn.
     Disappears {
-        /// Which.
+        /// Name of the resource.
         name: String,
     },
     /// An amount changed by more than the threshold.
     Changed {
-        /// Of what.
+        /// Name of the resource.
         name: String,
-        /// What it was.
+        /// The amount before.
         from: u64,
-        /// What it is.
+        /// The new amount.
         to: u64,
     },
     /// A zone's amount changed by more than the threshold, or the zone came or went.
     ZoneChanged {
-        /// The NUMA node's number.
+        /// Number of the NUMA node.
         zone: u32,
     },
-    /// The Node object does not have what was published last.
+    /// The Node object does not have the amount that was published last.
     Lost {
-        /// Which resource.
+        /// Name of the resource.
         name: String,
     },
     /// The last publication is older than the update interval.
     Elapsed {
-        /// How old.
+        /// Age of the last publication.
         seconds: u64,
     },
 }
@@ -87,8 +87,8 @@ impl fmt::Display for Due {
 }
 
 impl Published {
-    /// Why `new` is to be published now; `None` = not yet. `on_node` is what the Node object has of the names in question:
-    /// it counts in place of what was published, as long as this policy has not published anything.
+    /// Why `new` has to be published now; `None` if it does not. `on_node` has the amounts of the Node object; until this policy has
+    /// published anything, they count as the previous ones.
     pub fn due(
         &self,
         new: &Self,
@@ -121,7 +121,7 @@ impl Published {
             }
         }
         let Some(at) = self.at_usec else {
-            // Nothing differs by much, but what is there is not this policy's yet.
+            // The amounts on the node are close enough, but this policy has not published them yet.
             return (!new.offers.is_empty()).then_some(Due::Elapsed { seconds: 0 });
         };
         let age = now_usec.saturating_sub(at);
@@ -134,7 +134,7 @@ impl Published {
         (is_old && !new.offers.is_empty()).then_some(Due::Elapsed { seconds: age / SECOND_USEC })
     }
 
-    /// The annotation with the amounts before third parties' allocations are subtracted, under the given names.
+    /// The annotation with the amounts before third parties' allocations are subtracted, under these names.
     pub fn origin_annotation(&self, cpu: &str, memory: &str) -> Option<String> {
         let origin = self.origin?;
         let text = |amount: u64| serde_json::Value::String(amount.to_string());

@@ -1,35 +1,34 @@
 //! Kubernetes quantities in annotations of a node: `"4"`, `"500m"`, `"2Gi"`, also as a JSON number.
 //!
-//! Kubernetes: `apimachinery/pkg/api/resource`. What is finer than asked for is rounded up, what is larger than 2^63 − 1
-//! units is capped, as Kubernetes does both.
+//! Kubernetes: `apimachinery/pkg/api/resource`. As in Kubernetes, finer amounts are rounded up and amounts above 2^63 − 1 units are capped.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Kubernetes caps every quantity here.
+/// Kubernetes caps quantities at this value.
 const MAX_UNITS: u128 = i64::MAX as u128;
-/// Longer text is refused.
+/// Maximum length of a quantity; longer text is refused.
 const MAX_LENGTH: usize = 256;
-/// Digits after the point that count before what follows is rounded up into them.
+/// Number of exact digits after the point; further digits are rounded up into the last one.
 const MAX_FRACTION: usize = 15;
 /// Ten to the power of [`MAX_FRACTION`].
 const FRACTION_UNIT: u128 = 1_000_000_000_000_000;
 
-/// A quantity that is not negative, exact to a thousandth of its unit.
+/// A non-negative quantity, exact to a thousandth of its unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity {
     millis: u128,
 }
 
-/// Why a value is no quantity.
+/// Why a value is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantityError {
-    /// It does not begin with a number.
+    /// The text does not begin with a number.
     NoNumber,
-    /// What follows the number is no suffix of Kubernetes.
+    /// The number is followed by an unknown suffix.
     Suffix,
-    /// Resources cannot be negative.
+    /// The quantity is negative, which a resource cannot be.
     Negative,
 }
 
@@ -59,7 +58,7 @@ impl Quantity {
         }
     }
 
-    /// Reads text.
+    /// Reads a text.
     ///
     /// # Errors
     ///
@@ -86,12 +85,12 @@ impl Quantity {
         Ok(Self { millis })
     }
 
-    /// In its unit, rounded up.
+    /// The quantity in its unit, rounded up.
     pub fn units(self) -> u64 {
         u64::try_from(self.millis.div_ceil(1000)).unwrap_or(u64::MAX)
     }
 
-    /// In thousandths, rounded up.
+    /// The quantity in thousandths of its unit, rounded up.
     pub fn millis(self) -> u64 {
         u64::try_from(self.millis).unwrap_or(u64::MAX)
     }
@@ -101,7 +100,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// A power of ten, and a factor beside it.
+/// The suffix as a power of ten and an additional factor; `None` if it is unknown.
 fn scale(suffix: &str) -> Option<(i64, u128)> {
     Some(match suffix {
         "" => (0, 1),
@@ -126,14 +125,14 @@ fn scale(suffix: &str) -> Option<(i64, u128)> {
             if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
-            // Beyond this the number is nothing or everything, whatever its digits are.
+            // With a larger exponent the result is zero or the maximum, whatever the digits are.
             let far = if exponent.starts_with('-') { -600 } else { 600 };
             (exponent.parse().unwrap_or(far).clamp(-600, 600), 1)
         }
     })
 }
 
-/// The digits before and after the point once it has moved `power` places to the right.
+/// The digits before and after the point, after moving the point `power` places to the right.
 fn shifted(whole: &str, fraction: &str, power: i64) -> (String, String) {
     let places = usize::try_from(power.unsigned_abs()).unwrap_or(0);
     if power >= 0 {

@@ -1,11 +1,11 @@
-//! What outlives the instance: averages, peaks, and what was published, so that neither a restart of the agent nor a new
-//! version makes the amounts jump or disappear.
+//! The saved state: averages, peaks and the last publication. With it, amounts neither jump nor disappear when the agent restarts or the
+//! module is updated.
 //!
-//! One byte of version, then numbers in LEB128. A pod takes at most about 350 bytes, 70 of them for its averages. Where not
-//! all fits, the peaks of some pods are left out first, then whole pods: such a pod counts with its request until it has been
-//! measured again, which publishes less, never more.
+//! The format is a version byte followed by LEB128 numbers. A pod takes at most about 350 bytes, 70 of them for its averages. If not
+//! everything fits, the peaks of some pods are left out first, then whole pods. Such a pod counts with its request until it has been
+//! measured again, so less is published, never more.
 //!
-//! The time that passed in between is the host's word. Where it is not known, averages are dropped and peaks are kept.
+//! The host tells how old the saved state is. If the age is unknown, averages are dropped and peaks are kept.
 
 use std::collections::BTreeMap;
 
@@ -22,20 +22,20 @@ use crate::usage::peak::Peaks;
 use crate::usage::tracker::{Tracked, Tracker};
 use crate::usage::window::{Mean, Window};
 
-/// As many bytes the host keeps.
+/// Maximum size of a state that the host keeps.
 pub const MAX_BYTES: usize = 65_536;
-/// Layout that this version writes; another one is not read.
+/// Layout that this version writes; other layouts are refused.
 const VERSION: u8 = 2;
 const SECOND_USEC: u64 = 1_000_000;
-/// The longest window, and the longest time that is believed to have passed: a year.
+/// The longest window (a day), and the largest age that is accepted (a year).
 const MAX_WINDOW_USEC: u64 = 86_400 * SECOND_USEC;
 const MAX_AGE_USEC: u64 = 366 * 86_400 * SECOND_USEC;
-/// More slots than any window has.
+/// Upper bound of the slots of a window.
 const MAX_SLOTS: u64 = 256;
-/// More names and zones than any node publishes.
+/// Upper bound of the names and zones that a node publishes.
 const MAX_LIST: u64 = 4096;
 
-/// Writes the state in at most `max_bytes`.
+/// Serializes the state to at most `max_bytes`.
 pub fn encode(state: &State, max_bytes: usize) -> Vec<u8> {
     let tracker = &state.tracker;
     let now = tracker.now_usec;
@@ -68,7 +68,7 @@ pub fn encode(state: &State, max_bytes: usize) -> Vec<u8> {
     out.peaks(&tracker.prod.peaks);
 
     let pods: Vec<_> = tracker.pods.iter().map(|(key, pod)| EncodedPod::new(*key, pod, now)).collect();
-    // The count may take five bytes.
+    // The number of pods may take five bytes.
     let mut left = max_bytes.saturating_sub(out.bytes.len() + 5);
     let mut kept: Vec<(&EncodedPod, bool)> = Vec::new();
     for pod in &pods {
@@ -94,7 +94,7 @@ pub fn encode(state: &State, max_bytes: usize) -> Vec<u8> {
     if out.bytes.len() <= max_bytes { out.bytes } else { Vec::new() }
 }
 
-/// Reads the state, which was saved `age_usec` ago; nothing saved is a new one. `None` when the bytes are not of this layout.
+/// Reads the state, which was saved `age_usec` ago; empty bytes give a new state. `None` if the bytes do not have this layout.
 pub fn decode(bytes: &[u8], age_usec: Option<u64>) -> Option<State> {
     let Some((version, rest)) = bytes.split_first() else { return Some(State::default()) };
     if *version != VERSION {
@@ -149,7 +149,7 @@ pub fn decode(bytes: &[u8], age_usec: Option<u64>) -> Option<State> {
     from.rest.is_empty().then_some(state)
 }
 
-/// A pod in two parts, of which the second may be left out.
+/// A serialized pod in two parts; the second may be left out.
 struct EncodedPod {
     averages: Vec<u8>,
     peaks: Vec<u8>,
@@ -227,7 +227,7 @@ impl Writer {
         }
     }
 
-    /// Ages and lengths in milliseconds, memory in KiB: what is less is rounded up.
+    /// Ages and lengths are in milliseconds, memory in KiB, both rounded up.
     fn window(&mut self, window: &Window, now_usec: u64) {
         let slots: Vec<_> = window.aged(now_usec).collect();
         self.length(slots.len());
@@ -310,7 +310,7 @@ impl Reader<'_> {
         Some(Published { at_usec, offers, zones, origin })
     }
 
-    /// Reads a window into an empty one; of one whose age is not known nothing is kept.
+    /// Reads a window into an empty one; its contents are dropped if the age of the state is unknown.
     fn window(&mut self, window: &mut Window, now_usec: u64, downtime_usec: Option<u64>) -> Option<()> {
         for _ in 0..self.within(0, MAX_SLOTS)? {
             let age_usec = self.number()?.checked_mul(1000)?;

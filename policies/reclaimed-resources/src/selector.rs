@@ -1,4 +1,4 @@
-//! Label selectors of Kubernetes: `matchLabels` and `matchExpressions`.
+//! Kubernetes label selectors: `matchLabels` and `matchExpressions`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::json::{self, Fault};
 
-/// A selector. Without any term it selects everything.
+/// A selector; without any term it matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     terms: Vec<Term>,
@@ -32,7 +32,7 @@ impl Selector {
     ///
     /// # Errors
     ///
-    /// The field that cannot be used.
+    /// Returns the field that cannot be used.
     pub(crate) fn read(fields: &Map<String, Value>) -> Result<Self, Fault> {
         let mut terms = Vec::new();
         for (key, value) in json::object(fields, "matchLabels")?.into_iter().flatten() {
@@ -50,14 +50,14 @@ impl Selector {
         Ok(Self { terms })
     }
 
-    /// Whether it selects what has these labels.
+    /// Whether the selector matches these labels.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.terms.iter().all(|term| {
             let value = labels.get(&term.key);
             let is_listed = value.is_some_and(|value| term.values.contains(value));
             match term.operator {
                 Operator::In => is_listed,
-                // What lacks the label is not in the list either.
+                // As in Kubernetes, `NotIn` also matches objects without the label.
                 Operator::NotIn => !is_listed,
                 Operator::Exists => value.is_some(),
                 Operator::DoesNotExist => value.is_none(),

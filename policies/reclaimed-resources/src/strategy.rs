@@ -1,4 +1,4 @@
-//! The colocation strategy: what of a node may be published.
+//! The colocation strategy: how much of a node may be published.
 //!
 //! Fields and defaults: koordinator `pkg/util/sloconfig/colocation_config.go`, `apis/configuration/slo_controller_config.go`.
 
@@ -9,41 +9,41 @@ use crate::decimal::Decimal;
 use crate::duration;
 use crate::json::{self, Fault};
 
-/// The most that a percentage which may exceed 100 can be.
+/// Upper bound of percentages that may exceed 100.
 pub const MAX_PERCENT: u32 = 10_000;
-/// A day.
+/// Seconds of a day.
 const DAY_SECONDS: u64 = 86_400;
-/// As many further aggregates are kept at most.
+/// Maximum number of further aggregates.
 const MAX_DURATIONS: usize = 8;
 
-/// What of a pod's request or use is taken from the amount.
+/// Which amount of a pod is subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CalculatePolicy {
-    /// What it uses.
+    /// The pod's use.
     #[default]
     Usage,
-    /// What it requests. Memory only.
+    /// The pod's request. For memory only.
     Request,
-    /// The larger of both.
+    /// The larger of use and request.
     MaxUsageRequest,
 }
 
 /// Which memory counts as used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryView {
-    /// All but page cache.
+    /// All memory except page cache.
     #[default]
     WithoutPageCache,
-    /// All but page cache that has not been used lately.
+    /// All memory except page cache that was not used recently.
     WithHotPageCache,
-    /// All of it.
+    /// All memory, including page cache.
     WithPageCache,
 }
 
-/// How the mid amount comes about.
+/// How the mid amount is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MidMode {
-    /// From what prod pods are expected to leave.
+    /// From what prod pods are expected to leave unused.
     #[default]
     Reclaim,
     /// A fixed share of the capacity.
@@ -59,39 +59,39 @@ pub struct Strategy {
     pub aggregate_seconds: u64,
     /// How long a pod has to be measured before its use counts, in seconds.
     pub report_seconds: u64,
-    /// Windows of further aggregates, in seconds. Nothing reads such aggregates; the longest bounds what is kept of the node's use.
+    /// Windows of further aggregates, in seconds. They are not computed, but the longest window determines how long the node's use is kept.
     pub aggregate_durations: Vec<u64>,
     /// Which memory counts as used.
     pub memory_view: MemoryView,
-    /// 100 less this is the safety margin, in percent of the capacity; above 100 the node is overcommitted.
+    /// 100 minus the safety margin, in percent of the CPU capacity; above 100 the node is overcommitted.
     pub cpu_reclaim_percent: u32,
-    /// The same for memory.
+    /// 100 minus the safety margin, in percent of the memory capacity.
     pub memory_reclaim_percent: u32,
-    /// Never [`CalculatePolicy::Request`].
+    /// Which CPU amount of a pod is subtracted; never [`CalculatePolicy::Request`].
     pub cpu_policy: CalculatePolicy,
-    /// Any.
+    /// Which memory amount of a pod is subtracted.
     pub memory_policy: CalculatePolicy,
-    /// Cap of batch CPU in percent of the capacity.
+    /// Cap of batch CPU in percent of the capacity; `None` = no cap.
     pub batch_cpu_threshold_percent: Option<u32>,
-    /// Cap of batch memory.
+    /// Cap of batch memory in percent of the capacity; `None` = no cap.
     pub batch_memory_threshold_percent: Option<u32>,
-    /// Cap of mid CPU, at most 100.
+    /// Cap of mid CPU in percent of the capacity, at most 100.
     pub mid_cpu_threshold_percent: u32,
-    /// Cap of mid memory.
+    /// Cap of mid memory in percent of the capacity, at most 100.
     pub mid_memory_threshold_percent: u32,
-    /// Share of what is not allocated that goes to mid, at most 100.
+    /// Percent of the unallocated capacity that is added to the mid amount, at most 100.
     pub mid_unallocated_percent: u32,
-    /// Which mid formula applies.
+    /// How the mid amount is computed.
     pub mid_mode: MidMode,
-    /// Share of the capacity that mid CPU is in the static mode.
+    /// Mid CPU in the static mode, in percent of the capacity.
     pub mid_static_cpu_percent: u32,
-    /// The same for memory.
+    /// Mid memory in the static mode, in percent of the capacity.
     pub mid_static_memory_percent: u32,
-    /// Metrics older than this withdraw all resources, in minutes.
+    /// Age of the measurements in minutes above which all resources are withdrawn.
     pub degrade_minutes: u64,
-    /// Resources are published again after this, in seconds.
+    /// Interval in seconds after which resources are published again.
     pub update_seconds: u64,
-    /// A larger relative change is published at once.
+    /// Relative change above which an amount is published at once.
     pub diff_threshold: Decimal,
 }
 
@@ -123,11 +123,11 @@ impl Default for Strategy {
 }
 
 impl Strategy {
-    /// The strategy with the fields of a further layer over it; what the layer does not say stays.
+    /// Applies a further layer over the strategy; fields that the layer does not set stay.
     ///
     /// # Errors
     ///
-    /// The first field that cannot be used. Nothing of the layer applies then.
+    /// Returns the first field that cannot be used. No field of the layer applies then.
     pub fn overlaid(&self, layer: &Map<String, Value>) -> Result<Self, Fault> {
         let mut new = self.clone();
         set(&mut new.enable, json::switch(layer, "enable")?);
@@ -147,7 +147,7 @@ impl Strategy {
             ("maxUsageRequest", CalculatePolicy::MaxUsageRequest),
             ("request", CalculatePolicy::Request),
         ];
-        // CPU of pods that request much and use little would never be reclaimed by requests.
+        // `request` is not allowed for CPU: CPU of pods that request much and use little would never be reclaimed.
         set(&mut new.cpu_policy, json::word(layer, "cpuCalculatePolicy", &policies[..2])?);
         set(&mut new.memory_policy, json::word(layer, "memoryCalculatePolicy", &policies)?);
         for (cap, name) in [
@@ -168,7 +168,7 @@ impl Strategy {
         Ok(new)
     }
 
-    /// The percentage of the capacity that is kept back; negative where the node is overcommitted.
+    /// The safety margin in percent of the capacity; negative if the node is overcommitted.
     pub(crate) fn margin_percent(&self, resource: Resource) -> i128 {
         100 - i128::from(match resource {
             Resource::Cpu => self.cpu_reclaim_percent,
@@ -176,7 +176,7 @@ impl Strategy {
         })
     }
 
-    /// What of a pod counts.
+    /// Which amount of a pod is subtracted.
     pub(crate) fn policy(&self, resource: Resource) -> CalculatePolicy {
         match resource {
             Resource::Cpu => self.cpu_policy,
@@ -184,7 +184,7 @@ impl Strategy {
         }
     }
 
-    /// The cap of the batch amount.
+    /// The cap of the batch amount in percent of the capacity.
     pub(crate) fn batch_threshold_percent(&self, resource: Resource) -> Option<u32> {
         match resource {
             Resource::Cpu => self.batch_cpu_threshold_percent,
@@ -192,7 +192,7 @@ impl Strategy {
         }
     }
 
-    /// The cap of the mid amount.
+    /// The cap of the mid amount in percent of the capacity.
     pub(crate) fn mid_threshold_percent(&self, resource: Resource) -> u32 {
         match resource {
             Resource::Cpu => self.mid_cpu_threshold_percent,
@@ -200,7 +200,7 @@ impl Strategy {
         }
     }
 
-    /// The mid amount of the static mode.
+    /// The mid amount of the static mode in percent of the capacity.
     pub(crate) fn mid_static_percent(&self, resource: Resource) -> u32 {
         match resource {
             Resource::Cpu => self.mid_static_cpu_percent,
@@ -215,7 +215,7 @@ fn set<T>(field: &mut T, said: Option<T>) {
     }
 }
 
-/// `metricAggregatePolicy.durations`, sorted.
+/// Reads `metricAggregatePolicy.durations`, in seconds, sorted.
 fn durations(layer: &Map<String, Value>) -> Result<Option<Vec<u64>>, Fault> {
     let path = "metricAggregatePolicy.durations";
     let Some(policy) = json::object(layer, "metricAggregatePolicy")? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! One evaluation: what was measured and what the objects say becomes what is published and what cgroups get.
+//! One evaluation: measurements and objects in, publication and cgroup values out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,90 +18,90 @@ use crate::usage::tracker::{Usage, key};
 
 const SECOND_USEC: u64 = 1_000_000;
 
-/// What an evaluation is worked out from. What is `None` is not known at the moment.
+/// The inputs of an evaluation. `None` means that an input is currently unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
     /// The Node object.
     pub node: Option<Node>,
     /// All pods on the node.
     pub pods: Option<Vec<Pod>>,
-    /// What was measured since the evaluation before.
+    /// Measurements since the last evaluation.
     pub usage: Option<Usage>,
 }
 
-/// When an evaluation takes place.
+/// The time of an evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Time since the evaluation before, by a monotonic clock; 0 at the first.
+    /// Time since the last evaluation in microseconds, by a monotonic clock; 0 at the first.
     pub window_usec: u64,
 }
 
-/// What is to be.
+/// The result of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decisions {
-    /// What the node is to publish.
+    /// What the node publishes.
     pub publication: Publication,
-    /// What cgroups are to have: a target that is not among them is given up. `None` = as before, since the list of pods is not
-    /// known.
+    /// The values to hold on cgroups; targets that are not listed are released. `None` = nothing changes, since the list of pods is
+    /// unknown.
     pub settings: Option<Vec<Setting>>,
-    /// What cannot be used.
+    /// Inputs that cannot be used.
     pub findings: Vec<Finding>,
-    /// After how many minutes without a word of this policy what is published no longer holds.
+    /// Minutes without an evaluation of this policy after which the publication no longer applies.
     pub degrade_minutes: u64,
 }
 
-/// What the node is to publish. Only names in `published` are to be on it; the others that this policy manages are not.
+/// What the node publishes. Names that this policy manages and that are not in `published` are removed from the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Publication {
-    /// What is to be there. While nothing is due it is what was published last.
+    /// The amounts to have on the node; the last publication while none is due.
     pub published: Published,
-    /// Why it is to be written now; `None` = it is there already, or close enough.
+    /// Why the amounts have to be written now; `None` if the node has them already, or close enough.
     pub due: Option<Due>,
-    /// What it is.
+    /// Where `published` comes from.
     pub status: Status,
-    /// What the formulas give now; `None` unless the status is [`Status::Offered`]. Differs from `published` while nothing is
-    /// due.
+    /// The current results of the formulas; `None` unless the status is [`Status::Offered`]. They differ from `published` while no
+    /// publication is due.
     pub breakdown: Option<Breakdown>,
 }
 
-/// What a publication is.
+/// Where the published amounts come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// What the formulas give.
+    /// The results of the formulas.
     #[default]
     Offered,
-    /// What was published last, as something is not known at the moment.
+    /// The last publication, since an input is currently unknown.
     Kept(Missing),
-    /// Nothing.
+    /// Nothing is published.
     Withdrawn(Withdrawal),
 }
 
-/// What is not known.
+/// An input that is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The Node object.
     Node,
     /// The list of pods.
     Pods,
-    /// What is used: it has not been measured for long enough, or not lately.
+    /// The use: not measured for long enough, or not recently.
     Usage,
 }
 
 /// Why nothing is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withdrawal {
-    /// The strategy, or the policy's configuration, says so.
+    /// The strategy or the policy's configuration disables publishing.
     Disabled,
-    /// What is used has not been measured, within a report's time of the start.
+    /// No use has been measured within a report interval since the start.
     NeverMeasured,
-    /// It was measured last so long ago.
+    /// The last measurement is too old.
     Stale {
-        /// How long.
+        /// Age of the last measurement.
         seconds: u64,
-        /// How long it may be.
+        /// Maximum age.
         most_seconds: u64,
     },
-    /// What other schedulers have given away could never be read.
+    /// The allocations of other schedulers could never be read.
     UnknownAllocations,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// One evaluation.
+/// Evaluates the inputs.
 pub fn tick(state: &mut State, settings: &Settings, inputs: &Inputs, now: Now) -> Decisions {
     let mut findings = Vec::new();
     let no_keys = BTreeMap::new();
@@ -153,7 +153,7 @@ pub fn tick(state: &mut State, settings: &Settings, inputs: &Inputs, now: Now) -
     Decisions { publication, settings, findings, degrade_minutes: strategy.degrade_minutes }
 }
 
-/// Adds what was measured. Without the list of pods nobody can tell what of it is of high priority: then it does not count.
+/// Adds the measurements. Without the list of pods their priority classes are unknown, so the measurements are dropped.
 fn measure(state: &mut State, strategy: &Strategy, inputs: &Inputs, now: Now) {
     let classes: Option<BTreeMap<u64, _>> = inputs
         .pods
@@ -168,8 +168,7 @@ fn measure(state: &mut State, strategy: &Strategy, inputs: &Inputs, now: Now) {
     state.tracker.advance(now.window_usec, usage, view, |pod| known.get(&pod).copied());
 }
 
-/// Which memory counts as used: hot page cache does while tasks wait for memory, since reclaiming it would make them wait
-/// longer.
+/// Which memory counts as used. Hot page cache does while tasks wait for memory, since reclaiming it would make them wait longer.
 fn view(state: &mut State, strategy: &Strategy, percent: u32) -> MemoryView {
     let stalled = state.tracker.memory_stalled_permille();
     let on = u64::from(percent) * 10;
@@ -187,7 +186,7 @@ fn hotter(view: MemoryView) -> MemoryView {
     }
 }
 
-/// What is to be published; `None` = what was published last.
+/// The amounts to publish; `None` = keep the last publication.
 fn publication(
     state: &mut State,
     settings: &Settings,
@@ -212,7 +211,7 @@ fn publication(
         _ => {}
     }
     let kept = |missing| (None, Status::Kept(missing), None);
-    // A node without CPUs or memory is one whose status has not been filled in.
+    // A node without CPUs or memory has no status yet.
     let is_filled = |node: &&Node| node.capacity.cpu_milli > 0 && node.capacity.memory_bytes > 0;
     let Some(node) = inputs.node.as_ref().filter(is_filled) else { return kept(Missing::Node) };
     let Some(pods) = &inputs.pods else { return kept(Missing::Pods) };
@@ -230,7 +229,7 @@ fn publication(
         Ok(read) => state.third_party = Some(read),
         Err(finding) => findings.push(finding),
     }
-    // Where these were never readable, what is left is not known.
+    // While the allocations were never readable, the remaining amounts are unknown.
     let Some(given) = state.third_party else { return withdrawn(Withdrawal::UnknownAllocations) };
     let offering = Offering { tracker: &state.tracker, policy, strategy, view, node, pods, reserved, averages, ratio };
     let breakdown = offering.breakdown();
@@ -238,7 +237,7 @@ fn publication(
     (Some(published), Status::Offered, Some(breakdown))
 }
 
-/// Decides whether it is time to write what is to be published, and remembers it if so.
+/// Decides whether the new amounts are due, and remembers them if so.
 fn settle(
     state: &mut State,
     settings: &Settings,
@@ -251,18 +250,18 @@ fn settle(
         return Publication { published: state.published.clone(), due: None, status, breakdown: None };
     };
     if matches!(status, Status::Withdrawn(_)) {
-        // A zone cannot be withdrawn, only be worth nothing.
+        // A zone cannot be withdrawn, only set to 0.
         new.zones = state.published.zones.keys().map(|zone| (*zone, Amounts::ZERO)).collect();
     }
     let policy = &settings.policy;
     let lists = [&policy.batch_cpu_names, &policy.batch_memory_names, &policy.mid_cpu_names, &policy.mid_memory_names];
-    // What a policy that does not publish finds on the node is another's.
+    // If the policy does not publish, amounts on the node belong to another component.
     let names: Vec<&str> = match policy.publish {
         true => lists.into_iter().flatten().map(String::as_str).collect(),
         false => Vec::new(),
     };
     let now = state.tracker.now_usec;
-    // Where the node is not known, it has what was published last.
+    // If the Node object is unknown, it is assumed to have the last publication.
     let own = || state.published.offers.iter().map(|(name, offer)| (name.clone(), offer.amount)).collect();
     let on_node = inputs.node.as_ref().map_or_else(own, |node| node.extended.clone());
     let due = state.published.due(&new, &on_node, &names, strategy, now);

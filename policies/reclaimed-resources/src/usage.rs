@@ -1,11 +1,10 @@
-//! What is used, averaged: each pod, the node, the system beside the pods, and host applications.
+//! Averages of use: each pod, the node, the system beside the pods, and host applications.
 //!
-//! A mean goes over the windows in which something was measured, by their length, so that gaps and uneven evaluations do not
-//! distort it. Time is the sum of the evaluations' windows, which a monotonic clock measures: a wall clock that is set does
-//! not reach it.
+//! A mean weights windows by their measured length, so gaps and uneven evaluations do not distort it. Time is the sum of the evaluations'
+//! windows, which a monotonic clock measures; setting the wall clock has no effect.
 //!
-//! The SDK's `RecentRate` keeps one entry for each evaluation and has no saved form, and its `Ewma` has no distribution and
-//! cannot tell how long it has measured; both would serve here only with more beside them than what replaces them.
+//! The SDK's `RecentRate` keeps one entry per evaluation and cannot be saved, and its `Ewma` has no distribution and does not tell how long
+//! it has measured. Using them here would need more code than they replace.
 
 pub mod histogram;
 pub mod peak;
@@ -14,22 +13,22 @@ pub mod window;
 
 use crate::strategy::MemoryView;
 
-/// Memory in use, in parts.
+/// Memory in use, in parts. All amounts in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Anonymous memory, shared memory and what the kernel keeps, in bytes.
+    /// Anonymous memory, shared memory and kernel memory.
     pub without_cache: u64,
-    /// Page cache that was used lately.
+    /// Page cache that was used recently.
     pub hot_cache: u64,
-    /// Page cache that was not.
+    /// Page cache that was not used recently.
     pub cold_cache: u64,
 }
 
 impl MemoryUse {
-    /// From the counters of a memory cgroup: `memory.current`, and `active_file` and `inactive_file` of `memory.stat`. The
-    /// kernel's `file` would count shared memory as cache, which cannot be dropped.
+    /// From the counters of a memory cgroup: `memory.current`, and `active_file` and `inactive_file` of `memory.stat`. The kernel's `file`
+    /// is not used, since it counts shared memory, which cannot be dropped.
     pub fn of_cgroup(usage_bytes: u64, active_file_bytes: u64, inactive_file_bytes: u64) -> Self {
-        // Read one after another, the parts may exceed the whole.
+        // The counters are read one after another, so the parts may exceed the whole.
         let hot_cache = active_file_bytes.min(usage_bytes);
         let cold_cache = inactive_file_bytes.min(usage_bytes - hot_cache);
         Self { without_cache: usage_bytes - hot_cache - cold_cache, hot_cache, cold_cache }
@@ -43,7 +42,7 @@ impl MemoryUse {
         Self { without_cache, hot_cache, cold_cache: cache - hot_cache }
     }
 
-    /// What counts as used.
+    /// The memory that counts as used.
     pub fn view(self, view: MemoryView) -> u64 {
         let hot = self.without_cache.saturating_add(self.hot_cache);
         match view {
@@ -53,7 +52,7 @@ impl MemoryUse {
         }
     }
 
-    /// What a function gives for each pair of parts.
+    /// Applies a function to each pair of parts.
     #[must_use]
     pub(crate) fn with(self, other: Self, function: impl Fn(u64, u64) -> u64) -> Self {
         Self {
@@ -64,17 +63,17 @@ impl MemoryUse {
     }
 }
 
-/// What was measured over one evaluation's window.
+/// The measurements of one evaluation's window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// CPU time used within the window, in microseconds.
     pub cpu_usec: u64,
-    /// Memory at its end.
+    /// Memory at the end of the window.
     pub memory: MemoryUse,
 }
 
 impl Sample {
-    /// The sum.
+    /// The sums, saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -83,7 +82,7 @@ impl Sample {
         }
     }
 
-    /// The difference, at least 0 in each part.
+    /// The differences, at least 0 in each part.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {

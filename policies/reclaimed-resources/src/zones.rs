@@ -1,7 +1,7 @@
-//! The batch amount of each NUMA zone.
+//! Computes the batch amount of each NUMA zone.
 //!
-//! What the system uses, what is reserved and what dangling processes use is not known by zone, so each zone bears an even
-//! part. A pod's part goes to the zones that it has been given, else to all.
+//! The use of the system, the reservation and the use of dangling processes are not known by zone, so each zone gets an equal part. A pod's
+//! amounts are divided among the zones assigned to it, or among all if none are.
 
 use crate::amounts::Amounts;
 use crate::batch::{Amount, High, HighPod, Terms, amounts};
@@ -9,42 +9,42 @@ use crate::decimal::Decimal;
 use crate::node::Zone;
 use crate::strategy::Strategy;
 
-/// What a zone has to offer.
+/// The batch amounts of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneAmount {
-    /// The NUMA node's number.
+    /// Number of the NUMA node.
     pub id: u32,
-    /// CPU and memory.
+    /// The amounts of CPU and memory.
     pub amounts: [Amount; 2],
 }
 
 impl ZoneAmount {
-    /// Both values.
+    /// The values of both amounts.
     pub fn values(&self) -> Amounts {
         let [cpu, memory] = self.amounts;
         Amounts::new(cpu.value, memory.value)
     }
 }
 
-/// What the whole node has, to be divided.
+/// Amounts of the whole node that are divided among the zones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Whole<'p> {
-    /// What pods may not use.
+    /// Amounts that pods may not use.
     pub reserved: Amounts,
-    /// What the system uses.
+    /// Use of the system.
     pub system: Amounts,
-    /// What dangling processes of high priority use.
+    /// Use of dangling processes of high priority.
     pub dangling: Amounts,
-    /// The pods.
+    /// The high-priority pods.
     pub pods: &'p [HighPod],
 }
 
-/// The amounts of all zones, in their order.
+/// Computes the amounts of all zones, in their order.
 pub fn zone_amounts(strategy: &Strategy, zones: &[Zone], whole: &Whole<'_>, ratio: Option<Decimal>) -> Vec<ZoneAmount> {
     let mut high = vec![High::default(); zones.len()];
     for pod in whole.pods {
         let is_given = |zone: &Zone| pod.numa_nodes.contains(&zone.id);
-        // Zones that the node does not have cannot be given either.
+        // Zones that the node does not have are ignored.
         let given = zones.iter().filter(|zone| is_given(zone)).count();
         let parts = if given == 0 { zones.len() } else { given };
         let (request, usage) = (pod.request.part(parts), pod.usage.map(|usage| usage.part(parts)));

@@ -1,4 +1,4 @@
-//! What holds for any pods, any configuration, any measurement and any time between them.
+//! Properties that hold for all pods, configurations, measurements and times between evaluations.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::collection::vec;
@@ -129,7 +129,7 @@ prop_compose! {
     }
 }
 
-/// A node that is measured in windows of whole seconds, and uses no more CPUs than it has.
+/// A node that is measured in windows of whole seconds and uses no more CPUs than it has.
 fn measured() -> impl Strategy<Value = (Inputs, u64)> {
     let use_of = (0..100_u64, 0..100 * GIB);
     (use_of, option::weighted(0.9, Just(())), 1..200_u64).prop_map(|((cpus, bytes), is_measured, seconds)| {
@@ -201,7 +201,7 @@ proptest! {
         for (inputs, window_usec) in &before {
             tick(&mut state, &settings, inputs, Now { window_usec: *window_usec });
         }
-        // One that has never measured anything waits anew for its first report.
+        // A state without any measurement waits again for its first report.
         prop_assume!(state.tracker.age_usec().is_some());
         let bytes = saved_state::encode(&state, saved_state::MAX_BYTES);
         let mut restored = saved_state::decode(&bytes, Some(0)).unwrap();
@@ -209,7 +209,7 @@ proptest! {
             let now = Now { window_usec: *window_usec };
             let (kept, new) = (tick(&mut state, &settings, inputs, now), tick(&mut restored, &settings, inputs, now));
             prop_assert_eq!(kept.publication.status, new.publication.status);
-            // A mean is kept to a thousandth of a CPU and a KiB.
+            // A mean is saved with a precision of a thousandth of a CPU and a KiB.
             let near = |kept: Amounts, new: Amounts| {
                 kept.cpu_milli.abs_diff(new.cpu_milli) <= 2 && kept.memory_bytes.abs_diff(new.memory_bytes) <= 2048
             };

@@ -26,7 +26,7 @@ fn be(containers: Vec<Container>) -> Pod {
 fn all(pods: &[Pod], rule: QuotaRule) -> Vec<Setting> {
     let mut findings = Vec::new();
     let settings = settings(pods, &PolicyConfig::default(), rule, &mut findings);
-    // Amounts of any size are tried.
+    // Tests use amounts of any size, so warnings about implausible ones are dropped.
     findings.retain(|finding| !finding.fault.message.ends_with(" meant?"));
     assert_eq!(findings, []);
     settings
@@ -122,7 +122,7 @@ fn containers_and_their_pod_get_what_their_resources_say() {
                 (Container(2), 512, Some(50_000), Some(MIB)),
             ],
         ),
-        // One without anything: the least weight, no limits, and none for the pod.
+        // A container without batch resources gets the smallest weight and no limits, and so does not limit the pod either.
         (
             vec![batch(1, (Some(1000), Some(2000)), Some(MIB)), batch(2, (None, None), None)],
             vec![
@@ -131,9 +131,9 @@ fn containers_and_their_pod_get_what_their_resources_say() {
                 (Container(2), 2, None, None),
             ],
         ),
-        // Limits of 0 are none, a request of 0 is the least weight.
+        // A limit of 0 means no limit, a request of 0 the smallest weight.
         (vec![batch(1, (Some(0), Some(0)), Some(0))], vec![(Pod(9), 2, None, None), (Container(1), 2, None, None)]),
-        // Each limit by itself.
+        // CPU and memory limits are independent of each other.
         (
             vec![batch(1, (Some(100), Some(100)), Some(MIB)), batch(2, (Some(100), Some(100)), None)],
             vec![
@@ -142,13 +142,13 @@ fn containers_and_their_pod_get_what_their_resources_say() {
                 (Container(2), 102, Some(10_000), None),
             ],
         ),
-        // A limit without a request, a request without a limit.
+        // A limit without a request, and a request without a limit.
         (
             vec![batch(1, (None, Some(100)), Some(MIB))],
             vec![(Pod(9), 2, Some(10_000), Some(MIB)), (Container(1), 2, Some(10_000), Some(MIB))],
         ),
         (vec![batch(1, (Some(100), None), None)], vec![(Pod(9), 102, None, None), (Container(1), 102, None, None)]),
-        // Each quota is at least 1000, and so is the sum.
+        // Each quota is at least 1000, and so is the pod's.
         (
             vec![batch(1, (Some(1), Some(1)), Some(1))],
             vec![(Pod(9), 2, Some(1000), Some(1)), (Container(1), 2, Some(1000), Some(1))],
@@ -206,7 +206,7 @@ fn init_containers_count_only_while_they_run() {
         let sidecar = Container { kind: ContainerKind::Sidecar, ..batch(3, (Some(100), Some(200)), Some(MIB)) };
         vec![sidecar, init, Container { state: regular, ..batch(1, (Some(1000), Some(1000)), Some(2 * MIB)) }]
     };
-    // Requests: 1100 → 1126 in each case.
+    // Requests: 1100m make 1126 shares in each case.
     for (state, regular, quota, memory, targets) in [
         (Terminated, Running, 120_000, 3 * MIB, vec![Target::Pod(9), Target::Container(3), Target::Container(1)]),
         (Running, Waiting, 320_000, 9 * MIB, vec![Target::Pod(9), Target::Container(3), Target::Container(2)]),
@@ -232,7 +232,7 @@ fn specification_and_annotation_each_come_first_as_configured() {
         (Target::Container(1), 1024, Some(100_000), Some(2 * MIB)),
         (Target::Container(2), 2, None, None),
     ];
-    // The second container is not in the annotation: it is not touched, and does not count.
+    // The annotation does not name the second container: it keeps its values and does not count.
     let by_annotation =
         vec![(Target::Pod(9), 512, Some(200_000), Some(MIB)), (Target::Container(1), 512, Some(200_000), Some(MIB))];
     for (source, text, containers, expected) in [

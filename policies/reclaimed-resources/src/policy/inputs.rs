@@ -1,4 +1,4 @@
-//! From the host's columns to what the formulas take.
+//! Converts the host's columns into the inputs of the formulas.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::pod::{self, Container, Pod};
 use crate::usage::tracker::{HostApplication, PodUsage, Usage};
 use crate::usage::{MemoryUse, Sample};
 
-/// Where the scheduler writes on which NUMA nodes a pod is.
+/// Annotation in which the scheduler names the NUMA nodes of a pod.
 const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 
 /// Reads all columns.
@@ -40,12 +40,12 @@ fn amount(of: &NodeObjectFacts, name: &str, allocatable: bool) -> u64 {
     amount_of(found.and_then(|found| if allocatable { found.allocatable } else { found.capacity }))
 }
 
-/// A negative amount is none.
+/// A negative amount counts as 0.
 fn amount_of(amount: Option<i64>) -> u64 {
     amount.and_then(|amount| u64::try_from(amount).ok()).unwrap_or(0)
 }
 
-/// The Node object.
+/// Converts the Node object.
 pub(super) fn node(object: &NodeObjectFacts) -> Node {
     let amounts = |allocatable| Amounts::new(amount(object, "cpu", allocatable), amount(object, "memory", allocatable));
     let extended = object.resources.iter().filter(|amount| !matches!(amount.name.as_str(), "cpu" | "memory"));
@@ -106,7 +106,7 @@ fn of_pod(
     }
 }
 
-/// What was used within the window; `None` while something of it is not known.
+/// The use within the window; `None` if some part of it is unknown.
 fn usage<H: Host>(host: &mut H, pods: &[Pod], listed: &Pods<NoConfig>) -> Option<Usage> {
     let cpu_usec = host.node().cpu_usage_usec?;
     let memory = host.node_memory()?;
@@ -121,7 +121,7 @@ fn usage<H: Host>(host: &mut H, pods: &[Pod], listed: &Pods<NoConfig>) -> Option
         Some(PodUsage { uid: pod.uid.clone(), priority: pod.priority, sample: of(row)? })
     };
     let mut measured: Vec<PodUsage> = groups.iter().filter_map(pod).collect();
-    // Until one was read twice it counts with the group that it is in.
+    // An application that was read only once counts with the group that its cgroup is in.
     let applications: Vec<(Option<Tier>, HostApplication)> =
         host.application_use().iter().filter_map(|row| Some((row.tier, application(row)?))).collect();
     measured.extend(unlisted(&groups, listed, &applications, of));
@@ -129,7 +129,7 @@ fn usage<H: Host>(host: &mut H, pods: &[Pod], listed: &Pods<NoConfig>) -> Option
     let outside = outside.fold(Sample::default(), |sum, (_, application)| sum.plus(application.sample));
     Some(Usage {
         node: Sample { cpu_usec, memory },
-        // Where the kernel does not tell it, it is what is left of the node.
+        // If the kernel does not report it, it is what remains of the node's use.
         system: groups.iter().find(|row| row.group == Group::Outside).and_then(of).map(|all| all.minus(outside)),
         pods: measured,
         host_applications: applications.into_iter().map(|(_, application)| application).collect(),
@@ -137,9 +137,9 @@ fn usage<H: Host>(host: &mut H, pods: &[Pod], listed: &Pods<NoConfig>) -> Option
     })
 }
 
-/// What the Guaranteed and Burstable tiers used beside the pods that are listed: pods that the API server has forgotten and whose processes
-/// still run. Nobody knows their class, so that they count as of high priority; what of them is in the BestEffort tier is batch by its
-/// Kubernetes QoS. A pod that has just come is measured with the group above it before it is measured itself: then nothing is told apart.
+/// The use of the Guaranteed and Burstable tiers beyond the listed pods, that is, of pods that the API server has forgotten while their
+/// processes still run. Their class is unknown, so they count as high priority; unlisted pods of the BestEffort tier are batch by their
+/// Kubernetes QoS. A new pod is measured as part of its tier before it is measured itself; the sample is empty while that is so.
 fn unlisted(
     groups: &[GroupUse],
     pods: &Pods<NoConfig>,
@@ -156,7 +156,7 @@ fn unlisted(
             _ => None,
         });
         let of_pods = rows.try_fold(Sample::default(), |sum, row| Some(sum.plus(row?)))?;
-        // Applications whose cgroups lie among those of the pods.
+        // Host applications whose cgroups are among those of the pods.
         let here = applications.iter().filter(|(tier, _)| match tier {
             Some(Tier::BestEffort) => best_effort,
             Some(Tier::Guaranteed | Tier::Burstable) => !best_effort,
@@ -166,7 +166,7 @@ fn unlisted(
     };
     let sample = match (listed(false), listed(true)) {
         (Some(others), Some(best_effort)) => {
-            // Not less than its pods, whose counters are read at another moment.
+            // The tier's counters may be below the sum of its pods, since they are read at different moments.
             let tier = tier(Tier::BestEffort).unwrap_or_default();
             all.minus(tier.plus(best_effort.minus(tier))).minus(others)
         }
@@ -175,7 +175,7 @@ fn unlisted(
     Some(PodUsage { uid: String::new(), priority: PriorityClass::None, sample })
 }
 
-/// `None` while something of it is not known.
+/// Converts a host application; `None` if some part of its use is unknown.
 fn application(row: &ApplicationUse) -> Option<HostApplication> {
     Some(HostApplication {
         priority: row.priority.as_deref().map_or(PriorityClass::None, PriorityClass::by_name),

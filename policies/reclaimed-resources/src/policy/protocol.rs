@@ -1,11 +1,11 @@
-//! How operators speak to this policy.
+//! The policy's description.
 
 use qosm_sdk::Description;
 
-/// How often it looks. Averages take a minute at least, and CPU time is counted in between.
+/// Evaluation interval in milliseconds. Averages cover a minute at least, and CPU time accumulates between evaluations.
 const INTERVAL_MILLIS: u32 = 10_000;
 
-/// Who the policy is.
+/// Describes the policy.
 pub(super) fn description() -> Description {
     Description::new(
         "reclaimed-resources",

@@ -13,7 +13,7 @@ fn sample(milli: u64, usec: u64, kib: u64) -> Sample {
     Sample { cpu_usec: milli * usec / 1000, memory }
 }
 
-/// A node with so many pods after so many minutes.
+/// The state of a node with this many pods after this many minutes.
 fn state(pods: u32, minutes: u64) -> State {
     let mut state = State::default();
     for minute in 0..minutes {
@@ -90,7 +90,7 @@ fn averages_age_by_the_time_in_between() {
         assert_eq!(known(&restored), expected, "{seconds}");
         assert_eq!(restored.published.at_usec, Some(START_USEC));
     }
-    // Averages of no age that is known, or that makes sense, are dropped.
+    // Averages are dropped if their age is unknown or implausible.
     for age in [None, Some(u64::MAX), Some(MAX_AGE_USEC + 1)] {
         let restored = decode(&bytes, age).unwrap();
         assert_eq!(known(&restored), (false, false, None), "{age:?}");

@@ -15,7 +15,7 @@ const CPU: &str = "kubernetes.io/batch-cpu";
 const MEMORY: &str = "kubernetes.io/batch-memory";
 const MID_CPU: &str = "kubernetes.io/mid-cpu";
 
-/// A policy, its memory and what it sees.
+/// A policy with its state and inputs.
 struct Run {
     settings: Settings,
     state: State,
@@ -23,7 +23,7 @@ struct Run {
 }
 
 impl Run {
-    /// A node of 100 CPUs and 100 GiB, of which the system uses 7 and 12.
+    /// A node of 100 CPUs and 100 GiB, of which the system uses 7 CPUs and 12 GiB.
     fn new(config: &str) -> Self {
         let capacity = Amounts::new(100_000, 100 * GIB);
         let node = Node { capacity, allocatable: capacity, ..Node::default() };
@@ -35,7 +35,7 @@ impl Run {
         Self { settings: settings(config), state: State::default(), inputs }
     }
 
-    /// With margins of 20 % of the CPU and 10 % of the memory.
+    /// Publishing enabled, with margins of 20 % of the CPU and 10 % of the memory.
     fn enabled() -> Self {
         Self::new(
             r#"{"colocation":{"enable":true,"cpuReclaimThresholdPercent":80,"memoryReclaimThresholdPercent":90}}"#,
@@ -82,7 +82,7 @@ fn settings(config: &str) -> Settings {
     serde_json::from_str::<Config>(config).unwrap().check().unwrap()
 }
 
-/// What is used within a minute.
+/// The use within a minute.
 fn sample(milli: u64, bytes: u64) -> Sample {
     Sample { cpu_usec: milli * MINUTE / 1000, memory: MemoryUse { without_cache: bytes, ..MemoryUse::default() } }
 }

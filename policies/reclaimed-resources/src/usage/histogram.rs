@@ -1,20 +1,20 @@
-//! Which values were seen how long, the older the less, in a bounded number of buckets.
+//! A histogram of values by the time for which they were seen; old weights decay, and the number of buckets is bounded.
 //!
-//! Buckets are the numbers with equal leading five bits, so a value is off by at most a sixteenth, and in whole numbers the
-//! same on every machine. Where there are too many buckets the two closest ones become one, the upper: a percentile is never
-//! below what was seen.
+//! A bucket holds the numbers with the same leading five bits, so a value is off by at most a sixteenth; integer arithmetic gives the same
+//! result on every machine. If there are too many buckets, two neighbours are merged into the upper one, so a percentile is never below the
+//! values seen.
 
-/// Buckets that are kept.
+/// Maximum number of buckets.
 pub(crate) const BUCKETS: usize = 20;
-/// 2 to the power of -1/8, with 32 bits after the point: what is left of a weight after an eighth of its half-life.
+/// 2 to the power of -1/8, with 32 bits after the point: the factor by which weights decay in an eighth of the half-life.
 const EIGHTH: u128 = 3_938_502_376;
 
-/// A histogram that forgets.
+/// A histogram with decaying weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Bucket and weight, by bucket.
+    /// Pairs of bucket and weight, sorted by bucket.
     buckets: Vec<(u16, u64)>,
-    /// Time since the weights were lowered last.
+    /// Time since the last decay, in microseconds.
     since_usec: u64,
 }
 
@@ -37,7 +37,7 @@ impl Histogram {
         }
     }
 
-    /// Joins the bucket whose weight has the least way up with its upper neighbour.
+    /// Merges the bucket whose weight is moved up least into its upper neighbour.
     fn merge(&mut self) {
         let cost = |at: &usize| {
             let ((lower, weight), (upper, _)) = (self.buckets[*at], self.buckets[at + 1]);
@@ -49,11 +49,11 @@ impl Histogram {
         }
     }
 
-    /// Lets time pass: after a half-life, weights are half.
+    /// Lets time pass; weights halve after each half-life.
     pub fn age(&mut self, usec: u64, half_life_usec: u64) {
         let step = (half_life_usec / 8).max(1);
         self.since_usec = self.since_usec.saturating_add(usec);
-        // After 64 half-lives nothing is left of any weight.
+        // After 64 half-lives every weight is 0.
         if self.since_usec / step >= 64 * 8 {
             self.buckets.clear();
             self.since_usec = 0;
@@ -67,7 +67,8 @@ impl Histogram {
         }
     }
 
-    /// The value that was not exceeded by `percent` of the weight, rounded up to its bucket's highest; `None` while empty.
+    /// The value that `percent` of the weight does not exceed, rounded up to the highest value of its bucket; `None` if the histogram is
+    /// empty.
     pub fn percentile(&self, percent: u32) -> Option<u64> {
         let total: u128 = self.buckets.iter().map(|(_, weight)| u128::from(*weight)).sum();
         let mut below = 0_u128;
@@ -77,17 +78,17 @@ impl Histogram {
         })
     }
 
-    /// Buckets and weights, for keeping them.
+    /// Buckets and weights, for the saved state.
     pub(crate) fn buckets(&self) -> &[(u16, u64)] {
         &self.buckets
     }
 
-    /// Time since the weights were lowered last, for keeping it: an instance that is restarted often forgets all the same.
+    /// Time since the last decay, for the saved state: without it, an instance that restarts often would never decay.
     pub(crate) fn since_usec(&self) -> u64 {
         self.since_usec
     }
 
-    /// From what was kept; `None` where it is no histogram.
+    /// Restores a saved histogram; `None` if it is invalid.
     pub(crate) fn restore(buckets: Vec<(u16, u64)>, since_usec: u64) -> Option<Self> {
         let is_sorted = buckets.windows(2).all(|pair| pair[0].0 < pair[1].0);
         let is_known = buckets.iter().all(|(bucket, weight)| *bucket <= LAST && *weight > 0);
@@ -95,7 +96,7 @@ impl Histogram {
     }
 }
 
-/// That of the largest value.
+/// The bucket of the largest value.
 const LAST: u16 = 61 * 16 - 1;
 
 /// The bucket of a value: below 16 the value itself, then 16 buckets for each power of two.
@@ -113,7 +114,7 @@ fn highest(bucket: u16) -> u64 {
     if power == 0 {
         return leading;
     }
-    // For the last bucket the sum would be 2^64.
+    // Adding in another order would overflow for the last bucket, whose upper end is 2^64.
     ((leading + 16) << (power - 1)) + ((1 << (power - 1)) - 1)
 }
 
@@ -190,7 +191,7 @@ mod tests {
         }
         seen.add(1000, 1);
         seen.add(1_000_000, 2);
-        // The lightest weight would have the longest way up.
+        // The bucket with the smallest weight would be moved up most.
         let kept: Vec<_> = seen.buckets().iter().map(|(bucket, _)| *bucket).collect();
         assert!(kept.contains(&bucket(1000)) && !kept.contains(&0), "{kept:?}");
     }

@@ -1,62 +1,62 @@
-//! What prod pods are expected to leave of what they request: the request less the peak of their use.
+//! What prod pods are expected to leave of their requests: the request less the peak of their use.
 //!
-//! Two views, of which the smaller counts: pod by pod, and all prod pods together with the system. The sum of the pods' peaks
-//! is too careful where they do not come at once; the peak of the sum knows nothing of a pod that has just come.
+//! There are two estimates, of which the smaller counts: pod by pod, and all prod pods together with the system. The sum of the pods' peaks
+//! is too cautious if the peaks do not coincide; the peak of the sum does not cover pods that have just started.
 //! Koordinator: `pkg/koordlet/prediction/peak_predictor.go`, `config.go`.
 
 use super::histogram::Histogram;
 use crate::amounts::{Amounts, bounded, share};
 
-/// Percentile of CPU that counts as the peak.
+/// Percentile of the CPU use that counts as the peak.
 pub(crate) const CPU_PERCENTILE: u32 = 95;
-/// Percentile of memory: what does not fit is killed, not slowed down.
+/// Percentile of the memory use that counts as the peak; higher, since a lack of memory kills processes instead of slowing them down.
 pub(crate) const MEMORY_PERCENTILE: u32 = 98;
-/// Half-life of a CPU sample's weight.
+/// Half-life of the weight of CPU samples.
 pub(crate) const CPU_HALF_LIFE_USEC: u64 = 12 * 3_600 * 1_000_000;
-/// Half-life of a memory sample's weight.
+/// Half-life of the weight of memory samples.
 pub(crate) const MEMORY_HALF_LIFE_USEC: u64 = 24 * 3_600 * 1_000_000;
 
-/// What was used, of CPU and of memory.
+/// Histograms of CPU and memory use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
-    /// Thousandths of a CPU.
+    /// CPU use in thousandths of a CPU.
     pub cpu: Histogram,
-    /// Bytes.
+    /// Memory use in bytes.
     pub memory: Histogram,
 }
 
 impl Peaks {
-    /// Adds what was used over so much time.
+    /// Adds the use over a period of `covered_usec`.
     pub fn add(&mut self, used: Amounts, covered_usec: u64) {
         let weight = covered_usec / 1000;
         self.cpu.add(used.cpu_milli, weight);
         self.memory.add(used.memory_bytes, weight);
     }
 
-    /// Lets time pass.
+    /// Lets time pass, so that weights decay.
     pub fn age(&mut self, usec: u64) {
         self.cpu.age(usec, CPU_HALF_LIFE_USEC);
         self.memory.age(usec, MEMORY_HALF_LIFE_USEC);
     }
 
-    /// The peaks; `None` while nothing is known.
+    /// The peaks; `None` if nothing has been measured.
     pub fn peak(&self) -> Option<Amounts> {
         Some(Amounts::new(self.cpu.percentile(CPU_PERCENTILE)?, self.memory.percentile(MEMORY_PERCENTILE)?))
     }
 }
 
-/// A prod pod, or one without a class.
+/// A prod pod, or a pod without a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProdPod {
-    /// What it requests.
+    /// The pod's request.
     pub request: Amounts,
-    /// The peak of its use; `None` where it has not been measured long enough: then it is expected to leave nothing.
+    /// The peak of its use; `None` if the pod has not been measured long enough. It is expected to leave nothing then.
     pub peak: Option<Amounts>,
-    /// Whether its QoS class is LSE: nothing of its CPUs is given to others.
+    /// Whether its QoS class is LSE, so that its CPUs are never given to others.
     pub is_exclusive: bool,
 }
 
-/// What prod pods are expected to leave; `None` while the peaks of the system or of all prod pods are not known.
+/// What prod pods are expected to leave unused; `None` if the peaks of the system or of all prod pods are unknown.
 pub fn prod_reclaimable(
     capacity: Amounts,
     pods: &[ProdPod],
@@ -105,9 +105,9 @@ mod tests {
         for (pods, all, system, expected) in [
             // 1000 - 110 and 2000 - 220 by pod; 3000 - 1.1 × 500 together.
             (vec![pod(1000, Some(100)), pod(2000, Some(200))], Some(300), Some(200), Some(2450)),
-            // By pod 890 + 0: the second uses more than it requests, 2200 of 2000.
+            // By pod 890 + 0, since the second pod uses more than it requests: 2200 of 2000.
             (vec![pod(1000, Some(100)), pod(2000, Some(2000))], Some(300), Some(0), Some(890)),
-            // One that is not known long enough leaves nothing.
+            // A pod that has not been measured long enough leaves nothing.
             (vec![pod(1000, Some(100)), pod(2000, None)], Some(300), Some(0), Some(890)),
             // Requests above the capacity: 10000 - 110.
             (vec![pod(30_000, Some(100))], Some(100), Some(0), Some(9890)),

@@ -1,4 +1,4 @@
-//! Everything that is measured, over time: what of it is known when an amount is worked out.
+//! Tracks all measurements over time and provides averages and peaks.
 
 use std::collections::BTreeMap;
 
@@ -10,81 +10,81 @@ use crate::class::PriorityClass;
 use crate::strategy::{MemoryView, Strategy};
 
 const SECOND_USEC: u64 = 1_000_000;
-/// Slots of a pod's window.
+/// Number of slots of a pod's window.
 pub(crate) const POD_SLOTS: usize = 5;
-/// Slots of the node's windows.
+/// Number of slots of the node's windows.
 const NODE_SLOTS: usize = 120;
-/// Where the count of time begins, so that what was kept can be older than the instance.
+/// Start of the time count; above 0, so that restored measurements can be older than the instance.
 pub(crate) const START_USEC: u64 = 8 * 86_400 * SECOND_USEC;
 
-/// What is measured within one evaluation's window.
+/// The measurements of one evaluation's window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The whole node.
+    /// Use of the whole node.
     pub node: Sample,
-    /// All that belongs neither to a pod nor to a host application; `None` = what is left of the node.
+    /// Use of everything that belongs neither to a pod nor to a host application; `None` = what remains of the node's use.
     pub system: Option<Sample>,
-    /// Each pod that has a cgroup, whether it is in the list of pods or not.
+    /// Use of each pod that has a cgroup, whether it is in the list of pods or not.
     pub pods: Vec<PodUsage>,
-    /// Host applications.
+    /// Use of host applications.
     pub host_applications: Vec<HostApplication>,
-    /// Time in which some task of the node waited for memory; `None` without pressure information.
+    /// Time in which some task of the node waited for memory, in microseconds; `None` without pressure information.
     pub memory_stalled_usec: Option<u64>,
 }
 
-/// A pod's cgroup.
+/// Use of a pod's cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodUsage {
-    /// The pod's UID.
+    /// UID of the pod.
     pub uid: String,
-    /// Its priority class when it was last known.
+    /// The last known priority class of the pod.
     pub priority: PriorityClass,
-    /// What it used.
+    /// The pod's use.
     pub sample: Sample,
 }
 
-/// Processes of the node outside Kubernetes that the configuration names.
+/// A process outside Kubernetes that the configuration names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostApplication {
-    /// Its priority class.
+    /// Priority class of the application.
     pub priority: PriorityClass,
-    /// What it used.
+    /// The application's use.
     pub sample: Sample,
 }
 
-/// Names a pod beyond the life of its id: a hash (64-bit FNV-1a) of its UID.
+/// Key of a pod that stays valid across restarts: the 64-bit FNV-1a hash of its UID.
 pub(crate) fn key(uid: &str) -> u64 {
     uid.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// One pod over time.
+/// A pod over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tracked {
     pub(crate) window: Window,
     pub(crate) peaks: Peaks,
-    /// How long it has been measured.
+    /// How long the pod has been measured, in microseconds.
     pub(crate) watched_usec: u64,
-    /// Its priority class when it was last measured.
+    /// The priority class of the pod when it was last measured.
     pub(crate) priority: PriorityClass,
 }
 
-/// A window and its peaks.
+/// A window and the peaks of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
     pub(crate) window: Window,
     pub(crate) peaks: Peaks,
 }
 
-/// All that is measured.
+/// All measurements over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracker {
-    /// The sum of all windows.
+    /// Current time: [`START_USEC`] plus the sum of all windows.
     pub(crate) now_usec: u64,
-    /// Window of the averages.
+    /// Length of the averages' window.
     pub(crate) span_usec: u64,
-    /// The longest window of the node.
+    /// Length of the node's longest window.
     pub(crate) longest_usec: u64,
-    /// When a whole sample was taken last.
+    /// When a complete sample was last taken; `None` = never.
     pub(crate) measured_usec: Option<u64>,
     pub(crate) node: Window,
     pub(crate) system: Series,
@@ -92,7 +92,7 @@ pub struct Tracker {
     pub(crate) prod: Series,
     pub(crate) host_prod: Window,
     pub(crate) host_mid: Window,
-    /// Time lost to memory, in place of CPU time.
+    /// Time in which tasks waited for memory, stored as CPU time.
     pub(crate) stalled: Window,
     pub(crate) pods: BTreeMap<u64, Tracked>,
 }
@@ -104,7 +104,7 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// Nothing measured yet.
+    /// A tracker without measurements.
     pub fn new(strategy: &Strategy) -> Self {
         let (span_usec, longest_usec) = spans(strategy);
         let pod = || Window::over(span_usec, POD_SLOTS);
@@ -125,7 +125,7 @@ impl Tracker {
         }
     }
 
-    /// Takes new windows over. A window of another length keeps the mean of what it held.
+    /// Adapts to the strategy's windows. A window whose length changes keeps the mean of its contents.
     pub fn reconfigure(&mut self, strategy: &Strategy) {
         let new = Self::new(strategy);
         let now = self.now_usec;
@@ -144,8 +144,8 @@ impl Tracker {
         (self.span_usec, self.longest_usec) = (new.span_usec, new.longest_usec);
     }
 
-    /// Lets time pass, and adds what was measured meanwhile. Of pods, only those are kept that `priority_of` knows, as they
-    /// are in the list of pods, and those that were measured.
+    /// Lets time pass and adds the measurements. Pods are kept if `priority_of` knows them, that is, if they are listed, or if they were
+    /// measured.
     pub fn advance(
         &mut self,
         window_usec: u64,
@@ -211,13 +211,12 @@ impl Tracker {
         }
     }
 
-    /// How long ago a whole sample was taken; `None` = never.
+    /// Time since the last complete sample, in microseconds; `None` = never.
     pub fn age_usec(&self) -> Option<u64> {
         Some(self.now_usec.saturating_sub(self.measured_usec?))
     }
 
-    /// The averages that an amount is worked out from; `None` while the node has not been measured for as long as a report
-    /// takes.
+    /// The averages that amounts are computed from; `None` if the node has not been measured for a report interval.
     pub fn averages(&self, strategy: &Strategy, view: MemoryView) -> Option<Averages> {
         let mean = |window: &Window| window.mean(self.now_usec, self.span_usec);
         let used = |mean: Mean| Amounts::new(mean.cpu_milli, mean.memory.view(view));
@@ -231,27 +230,27 @@ impl Tracker {
         })
     }
 
-    /// What a pod uses; `None` where it has not been measured. A pod that has not been measured for as long as a report takes
-    /// counts with what it requests, if that is more: it is still starting.
+    /// The use of a pod; `None` if it has not been measured. A pod that has not been measured for a report interval counts with its request
+    /// if that is larger, since it is still starting.
     pub fn pod_usage(&self, key: u64, request: Amounts, strategy: &Strategy, view: MemoryView) -> Option<Amounts> {
         let mean = self.pods.get(&key)?.window.mean(self.now_usec, self.span_usec)?;
         let used = Amounts::new(mean.cpu_milli, mean.memory.view(view));
         Some(if mean.covered_usec >= self.enough_usec(strategy) { used } else { used.max(request) })
     }
 
-    /// What all processes use that belong to no pod that `is_listed` knows, and are of high priority.
+    /// The use of high-priority pods for which `is_listed` is false.
     pub fn dangling(&self, view: MemoryView, is_listed: impl Fn(u64) -> bool) -> Amounts {
         let unknown = self.pods.iter().filter(|(key, pod)| pod.priority.is_high() && !is_listed(**key));
         let means = unknown.filter_map(|(_, pod)| pod.window.mean(self.now_usec, self.span_usec));
         means.map(|mean| Amounts::new(mean.cpu_milli, mean.memory.view(view))).fold(Amounts::ZERO, Amounts::plus)
     }
 
-    /// The peak of a pod's use; `None` where it has been measured for less than `cold_usec`.
+    /// The peak of a pod's use; `None` if it has been measured for less than `cold_usec`.
     pub fn pod_peak(&self, key: u64, cold_usec: u64) -> Option<Amounts> {
         self.pods.get(&key).filter(|pod| pod.watched_usec >= cold_usec)?.peaks.peak()
     }
 
-    /// Share of the time that tasks waited for memory, in thousandths; `None` when not known.
+    /// Share of the time in which tasks waited for memory, in thousandths; `None` if unknown.
     pub fn memory_stalled_permille(&self) -> Option<u64> {
         self.stalled.mean(self.now_usec, self.span_usec).map(|mean| mean.cpu_milli)
     }
@@ -261,12 +260,12 @@ impl Tracker {
     }
 }
 
-/// What an amount is worked out from, beside the pods.
+/// Averages that amounts are computed from, in addition to the pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Averages {
     /// The whole node.
     pub node: Amounts,
-    /// Beside pods and host applications.
+    /// The system, without pods and host applications.
     pub system: Amounts,
     /// Host applications of class prod.
     pub host_prod: Amounts,
@@ -279,7 +278,7 @@ fn spans(strategy: &Strategy) -> (u64, u64) {
     (strategy.aggregate_seconds.saturating_mul(SECOND_USEC), longest.saturating_mul(SECOND_USEC))
 }
 
-/// Puts the mean of a window into an empty one.
+/// Replaces a window by an empty one and puts its mean into that.
 fn refit(window: &mut Window, empty: &Window, now_usec: u64, span_usec: u64) {
     let mean = window.mean(now_usec, span_usec);
     *window = empty.clone();

@@ -1,30 +1,30 @@
-//! A mean over the last so much time, in a bounded number of slots.
+//! A mean over a sliding window, in a bounded number of slots.
 
 use std::collections::VecDeque;
 
 use super::{MemoryUse, Sample};
 
-/// What was measured in one stretch of time.
+/// The measurements of one slot of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
-    /// Which stretch: time divided by the slots' length.
+    /// Number of the slot: time divided by the length of a slot.
     index: u64,
-    /// How much of it was measured.
+    /// How much of the slot was measured, in microseconds.
     covered_usec: u64,
-    /// CPU time used meanwhile.
+    /// CPU time used in the slot, in microseconds.
     cpu_usec: u64,
-    /// Bytes times microseconds of each part of the memory.
+    /// Bytes times microseconds for each part of the memory.
     memory: [u128; 3],
 }
 
-/// A mean.
+/// A mean over some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mean {
-    /// How much time was measured.
+    /// How much time was measured, in microseconds.
     pub covered_usec: u64,
-    /// Thousandths of a CPU, rounded up.
+    /// CPU use in thousandths of a CPU, rounded up.
     pub cpu_milli: u64,
-    /// Bytes, rounded up.
+    /// Memory in bytes, rounded up.
     pub memory: MemoryUse,
 }
 
@@ -33,27 +33,27 @@ pub struct Mean {
 pub struct Window {
     slot_usec: u64,
     most: usize,
-    /// Oldest first, each index once.
+    /// Sorted, oldest first; each index occurs once.
     slots: VecDeque<Slot>,
     /// Slots below this index have been handed out by [`Window::take_closed`].
     taken: u64,
 }
 
 impl Window {
-    /// A window over so much time, in so many slots and one more. Neither counts as less than 1.
+    /// A window of `span_usec` in `slots` slots, plus one for the partial slot. Values below 1 count as 1.
     pub fn over(span_usec: u64, slots: usize) -> Self {
         let slots = slots.max(1);
         let parts = u64::try_from(slots).unwrap_or(u64::MAX);
         Self { slot_usec: span_usec.div_ceil(parts).max(1), most: slots + 1, slots: VecDeque::new(), taken: 0 }
     }
 
-    /// Length of a slot.
+    /// Length of a slot, in microseconds.
     pub fn slot_usec(&self) -> u64 {
         self.slot_usec
     }
 
-    /// Adds what was measured in the window that ends now. One without length says nothing; of a long one the part within
-    /// reach counts. CPU time is spread evenly over it, memory is taken to have been what it is at the end.
+    /// Adds the measurements of the window that ends now. A window of length 0 is ignored; of a long one only the part within reach counts.
+    /// CPU time is spread evenly over the window; memory counts with its value at the end.
     pub fn add(&mut self, now_usec: u64, window_usec: u64, sample: &Sample) {
         if window_usec == 0 {
             return;
@@ -62,7 +62,7 @@ impl Window {
         let last = now_usec.saturating_sub(1) / self.slot_usec;
         let reach = u64::try_from(self.most).unwrap_or(u64::MAX);
         let first = (start / self.slot_usec).max((last + 1).saturating_sub(reach));
-        // Exact: the parts sum up to the whole.
+        // Computed so that the parts add up to exactly the whole.
         let until = |moment: u64| scale(sample.cpu_usec, moment.saturating_sub(start).min(window_usec), window_usec);
         let MemoryUse { without_cache, hot_cache, cold_cache } = sample.memory;
         for index in first..=last {
@@ -87,7 +87,7 @@ impl Window {
         &mut self.slots[at]
     }
 
-    /// Drops what is out of reach of a slot.
+    /// Drops slots that are out of reach of slot `last`.
     fn forget(&mut self, last: u64) {
         let reach = u64::try_from(self.most).unwrap_or(u64::MAX);
         while self.slots.front().is_some_and(|slot| slot.index.saturating_add(reach) <= last) {
@@ -95,7 +95,7 @@ impl Window {
         }
     }
 
-    /// The mean over the last so much time, rounded up to whole slots; `None` where nothing was measured in it.
+    /// The mean over the last `span_usec`, rounded up to whole slots; `None` if nothing was measured in that time.
     pub fn mean(&self, now_usec: u64, span_usec: u64) -> Option<Mean> {
         let mut sum = Slot::default();
         for slot in self.within(now_usec, span_usec) {
@@ -124,7 +124,7 @@ impl Window {
         self.slots.iter().filter(move |slot| (slot.index + 1).saturating_mul(self.slot_usec) > from)
     }
 
-    /// The means of all slots with how long ago each ended, oldest first, for keeping them.
+    /// The mean of each slot and the time since its end, oldest first, for the saved state.
     pub(crate) fn aged(&self, now_usec: u64) -> impl Iterator<Item = (u64, Mean)> {
         self.slots.iter().filter_map(move |slot| {
             let end = (slot.index + 1).saturating_mul(self.slot_usec);
@@ -132,7 +132,7 @@ impl Window {
         })
     }
 
-    /// Adds a mean that ended so long ago. What is older than the window is not kept.
+    /// Adds a mean that ended `age_usec` ago; it is dropped if it is older than the window.
     pub(crate) fn restore(&mut self, now_usec: u64, age_usec: u64, mean: &Mean) {
         let Some(end) = now_usec.checked_sub(age_usec) else { return };
         let index = end.saturating_sub(1) / self.slot_usec;
@@ -183,7 +183,7 @@ mod tests {
         Sample { cpu_usec, memory: MemoryUse { without_cache: bytes, ..MemoryUse::default() } }
     }
 
-    /// Adds windows of so many seconds at so many thousandths of a CPU and bytes, from time 0 on.
+    /// Adds windows of (seconds, thousandths of a CPU, bytes), starting at time 0.
     fn filled(window: &mut Window, parts: &[(u64, u64, u64)]) -> u64 {
         let mut now = 0;
         for (seconds, milli, bytes) in parts {
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Where the last window ended, for windows without gaps from 0 on.
+    /// End of the last window, for windows without gaps that start at 0.
     fn window_end(window: &Window) -> u64 {
         window.slots.iter().map(|slot| slot.covered_usec).sum()
     }
@@ -290,7 +290,7 @@ mod tests {
                 window.add(now, usec, &sample(usec * milli / 1000, memory));
                 (least, most, bytes) = (least.min(milli), most.max(milli), bytes.max(memory));
                 let mean = window.mean(now, 300 * SECOND).unwrap();
-                // CPU time is cut off to a microsecond, the mean rounded up to a thousandth.
+                // CPU time is rounded down to a microsecond, the mean rounded up to a thousandth.
                 prop_assert!(mean.cpu_milli + 1 + 1_000_000 / mean.covered_usec >= least && mean.cpu_milli <= most + 1);
                 prop_assert!(mean.memory.without_cache <= bytes);
                 prop_assert!(window.slots.len() <= slots + 1);

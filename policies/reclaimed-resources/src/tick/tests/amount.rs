@@ -1,11 +1,11 @@
-//! How much is published.
+//! Tests of the published amounts.
 
 use super::*;
 
 #[test]
 fn each_pod_counts_by_its_priority_class_and_what_is_known_of_it() {
     use PriorityClass::{Batch, Free, Mid, None, Prod};
-    // Without any pod: 100 - 20 - 7 = 73 CPUs, 100 - 10 - 12 = 78 GiB.
+    // Without pods: 100 - 20 - 7 = 73 CPUs, 100 - 10 - 12 = 78 GiB.
     let used = Some((3000, 3 * GIB));
     let ended = |pod: Pod| Pod { is_active: false, ..pod };
     let best_effort = |pod: Pod| Pod { declared_qos: Some(QosClass::Be), qos: QosClass::Be, ..pod };
@@ -189,7 +189,7 @@ fn further_names_share_one_amount() {
     assert_eq!((amount(&seen, MEMORY), amount(&seen, "alibabacloud.com/reclaimed-memory")), (None, Some(78 * GIB)));
     let reason = &seen.publication.published.offers[CPU].reason;
     assert!(reason.ends_with(", - 3000m requested under other names"), "{reason}");
-    // Taken under both names, each scheduler sees the same 65 CPUs left.
+    // Pods request it under both names, so each scheduler sees the same 65 CPUs left.
     run.settings = settings(r#"{"colocation":{"enable":true,"cpuReclaimThresholdPercent":80}}"#);
     let fewer = run.minute();
     assert_eq!(fewer.publication.due, Some(Due::Appears { name: MEMORY.into() }));
@@ -234,7 +234,7 @@ fn hot_page_cache_counts_while_tasks_wait_for_memory() {
     let mut run = Run::enabled();
     let memory = MemoryUse { without_cache: 10 * GIB, hot_cache: 20 * GIB, cold_cache: 30 * GIB };
     let system = Sample { cpu_usec: 0, memory };
-    // 90 GiB less what counts as used; stalls are averaged over five minutes, so each part lasts ten.
+    // 90 GiB less the used memory. Stalls are averaged over five minutes, so each step lasts ten.
     for (stalled_percent, gib) in
         [(None, 80), (Some(9), 80), (Some(10), 60), (Some(6), 60), (Some(5), 80), (Some(9), 80)]
     {
@@ -265,7 +265,7 @@ fn mid_is_what_prod_is_expected_to_leave() {
     let mut run = Run::new(config);
     run.usage().node = sample(17_000, 20 * GIB);
     run.add(requesting("prod", 40_000, 40 * GIB), Some((10_000, 8 * GIB)));
-    // Unallocated: 100 - 7 - 40 CPUs, of which a tenth. Before the cold start is over prod leaves nothing.
+    // Unallocated: 100 - 7 - 40 CPUs, of which a tenth. Until the cold start is over, prod leaves nothing.
     assert_eq!(amount(&run.minute(), MID_CPU), Some(5300));
     for _ in 0..20 {
         run.minute();

@@ -1,4 +1,4 @@
-//! When it is published, kept and withdrawn.
+//! Tests of when amounts are published, kept and withdrawn.
 
 use super::*;
 
@@ -119,7 +119,8 @@ fn a_restart_neither_moves_nor_withdraws_an_amount() {
     assert_eq!(first.publication.status, Status::Offered, "averages are there");
     run.inputs.usage = usage;
     assert_eq!(batch(&run.minute()), batch(&before));
-    // Where nobody knows how long that was, averages are gone: nothing moves until the node is known again, and pods count with their requests.
+    // If the age of the state is unknown, averages are dropped: amounts stay until the node has been measured again, and pods count with
+    // their requests.
     run.state = saved_state::decode(&bytes, None).unwrap();
     let first = run.step(0);
     assert_eq!((&first.publication.status, batch(&first)), (&Status::Kept(Missing::Usage), batch(&before)));

@@ -142,7 +142,7 @@ fn peaks_need_time_and_come_from_whole_slots() {
     let peak = tracker.pod_peak(key("prod"), 120 * MINUTE).unwrap();
     assert!(peak.cpu_milli >= 3000 && peak.cpu_milli <= 3000 + 3000 / 16, "{peak:?}");
     assert!(peak.memory_bytes >= 300 && peak.memory_bytes <= 300 + 300 / 16, "{peak:?}");
-    // Both pods count as prod here, whatever they said when they were measured.
+    // Both pods count as prod here, whatever their class was when they were measured.
     let prod = tracker.prod.peaks.peak().unwrap();
     assert!(prod.cpu_milli >= 5000 && prod.cpu_milli <= 5000 + 5000 / 16, "{prod:?}");
     let system = tracker.system.peaks.peak().unwrap();
@@ -170,7 +170,7 @@ fn another_window_keeps_what_is_known() {
     tracker.reconfigure(&strategy);
     let used = tracker.pod_usage(key("prod"), Amounts::ZERO, &strategy, view());
     assert_eq!(used, Some(Amounts::new(3000, 300)));
-    // Of the node's mean one slot of 30 s is kept: it is known again after the rest of a report.
+    // Of the node's mean one slot of 30 s is kept, so it is known again after the rest of a report interval.
     assert_eq!(tracker.averages(&strategy, view()), None);
     tracker.advance(MINUTE / 2, Some(&usage(MINUTE / 2)), view(), there);
     assert!(tracker.averages(&strategy, view()).is_some());
