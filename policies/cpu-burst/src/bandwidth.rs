@@ -1,11 +1,11 @@
-//! The arithmetic of quotas and bursts. Everything is computed from the enforcement period that the cgroup really has.
+//! The arithmetic of quotas and bursts; all values refer to the CFS period that the cgroup really has.
 
 use qosm_sdk::{MilliCpu, scale};
 
-/// Smallest quota that the kernel takes.
+/// Smallest quota that the kernel accepts, in microseconds.
 pub(crate) const QUOTA_MIN_USEC: u64 = 1_000;
 
-/// What a kubelet writes for a CPU limit: the quota to which the loop returns.
+/// The base quota: what a kubelet writes for a CPU limit. The loop returns to it.
 pub(crate) fn base_quota(limit_milli: u64, period_usec: u64) -> u64 {
     MilliCpu(limit_milli).per_period(period_usec).max(QUOTA_MIN_USEC)
 }

@@ -1,4 +1,4 @@
-//! From what was observed to what each container and pod should hold.
+//! Decides what each container and pod holds, from the observations.
 
 use qosm_sdk::{ContainerKind, scale};
 
@@ -14,7 +14,7 @@ use crate::{koordinator, responsive};
 
 const USEC: u64 = 1_000_000;
 
-/// What an evaluation brings along for all containers.
+/// The inputs of an evaluation that apply to all containers.
 pub(crate) struct Round<'a> {
     /// The policy's configuration.
     pub(crate) config: &'a Config,
@@ -22,22 +22,22 @@ pub(crate) struct Round<'a> {
     pub(crate) pool: Pool,
     /// The policy's clock.
     pub(crate) now_usec: u64,
-    /// Whether the loop steps. Between two steps only the bounds, the mechanisms that are off and the bursts are seen to.
+    /// Whether the loop steps. Between steps, only bounds, disabled mechanisms, bursts and alarms are handled.
     pub(crate) steps: bool,
 }
 
-/// Who wants more, and who has more than its base. Kept from round to round so that a tick need not allocate.
+/// The containers that need more quota, and those above their base. Kept between evaluations to avoid allocations at each tick.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
     raises: Vec<Raise<Place>>,
     cuts: Vec<Cut<Place>>,
-    /// What was lowered in this round, in millionths of a CPU.
+    /// Total by which quotas were lowered in this evaluation, in millionths of a CPU.
     lowered: u64,
-    /// What was given since the last step.
+    /// Total of the raises since the last step, in millionths of a CPU.
     given: u64,
 }
 
-/// Decides for all containers. Each decision is entered at its container.
+/// Decides for all containers; each decision is stored in its container.
 pub(crate) fn decide(round: &Round, pods: &mut Pods, claims: &mut Claims, restored: &mut Vec<Tokens>) {
     claims.raises.clear();
     claims.cuts.clear();
@@ -89,7 +89,7 @@ pub(crate) fn decide(round: &Round, pods: &mut Pods, claims: &mut Claims, restor
     }
 }
 
-/// Why a throttled container's quota is not raised, if it is not.
+/// Why the quota of a throttled container was not raised; `None` if it was raised, or the container is not throttled.
 fn unmet(container: &Container, pool: &Pool) -> Option<String> {
     let asked = container.asked?;
     let Decision::Act { quota: Some((quota, _)), .. } = container.decision else { return None };
@@ -109,11 +109,11 @@ fn unmet(container: &Container, pool: &Pool) -> Option<String> {
     Some(format!("throttled in {} % of the periods and not raised: {why}", asked.throttled_percent))
 }
 
-/// What all containers of a pod share.
+/// The inputs that all containers of a pod share.
 struct PodContext {
     config: PodConfig,
     node: NodeState,
-    /// What no container may exceed.
+    /// Quota of the pod, which no container may exceed; `None` = no bound.
     bound: Option<Row>,
 }
 
@@ -139,7 +139,7 @@ fn decide_one(
         return Decision::Act { quota: None, burst };
     }
     let given = base_quota(container.limit_milli, row.period_usec);
-    // What was there is never lowered: systemd rounds quotas up, and a kubelet that is about to shrink one has not done so yet.
+    // The base is never below the baseline: systemd rounds quotas up, and a kubelet that is about to shrink a quota has not done so yet.
     let base = given.max(baseline);
     let room =
         context.bound.and_then(|bound| bound.quota.map(|quota| scale(quota, row.period_usec, bound.period_usec)));
@@ -162,7 +162,7 @@ fn decide_one(
         Profile::Koordinator if round.steps => koordinator::step(&situation),
         Profile::Responsive if round.steps => {
             let proposal = responsive::propose(&mut container.history, &situation, round.config);
-            // What has just happened does not show in the counters yet.
+            // An alarm is newer than the counters: the throttling does not show in them yet.
             let proposal = if proposal.raise == 0 && container.is_alarmed {
                 responsive::alarm(&mut container.history, &situation, round.config)
             } else {
@@ -181,7 +181,7 @@ fn decide_one(
     Decision::Act { quota: Some(quota), burst }
 }
 
-/// Enters a container among those who want more, or who could do with less.
+/// Adds the container to those that need more quota and to those that could give some up.
 fn offer(
     claims: &mut Claims,
     proposal: &responsive::Proposal,
@@ -199,7 +199,7 @@ fn offer(
     }
 }
 
-/// Enters a container among those who want more.
+/// Adds the container to those that need more quota.
 fn raise(
     claims: &mut Claims,
     proposal: &responsive::Proposal,
@@ -214,14 +214,15 @@ fn raise(
     }
 }
 
-/// Whether the container had to come down when its tokens were last settled; one with a limiter and without tokens yet waits.
+/// Whether the container had used up its tokens when they were last settled. With a limiter but no tokens yet, it counts as refused.
 fn was_refused(config: &PodConfig, container: &Container) -> bool {
     config.cfs_quota_burst_period_seconds >= 0 && container.bucket.is_none_or(|bucket| !bucket.allows())
 }
 
-/// Settles the container's tokens, where it has any, and says whether it has to come down.
+/// Settles the container's tokens, if it has any, and returns whether it has to come down.
 ///
-/// Koordinator's agent settles them even while the loop is off; the other profile only while there is something to pay for.
+/// With the profile `koordinator`, tokens are settled even while the loop is off, as Koordinator's agent does; with `responsive`, only
+/// while the loop is on.
 fn is_refused(round: &Round, config: &PodConfig, container: &mut Container, restored: &mut Vec<Tokens>) -> bool {
     let Ok(period_secs) = u64::try_from(config.cfs_quota_burst_period_seconds) else { return false };
     let Some(percent) = u64::try_from(config.cfs_quota_burst_percent).ok().filter(|percent| *percent >= 100) else {
@@ -248,12 +249,12 @@ fn is_refused(round: &Round, config: &PodConfig, container: &mut Container, rest
     !bucket.allows()
 }
 
-/// The pod's row, where the pod is limited to what this policy will not raise: then no container gets more than the pod has.
+/// The pod's row, if the pod has a quota that this policy does not raise. No container gets more than that quota then.
 fn bound_by_pod(pod: &Pod) -> Option<Row> {
     pod.row.filter(|row| row.quota.is_some() && !is_raisable(pod))
 }
 
-/// Whether the pod's quota follows from its containers' (all that may run are limited), or from a limit of its own.
+/// Whether the pod's quota may be raised: it follows from a limit of the pod itself, or all containers that may run are limited.
 fn is_raisable(pod: &Pod) -> bool {
     pod.row.is_some_and(|row| row.limited().is_some())
         && (pod.limit_milli.is_some()
@@ -264,17 +265,18 @@ fn is_raisable(pod: &Pod) -> bool {
             }))
 }
 
-/// What is wanted of one knob.
+/// The decision for one knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Leave it as it is: a quota that matters could not be read.
+    /// Leave it as it is, since a quota that matters could not be read.
     Leave,
-    /// Hold this; `None` = nothing.
+    /// Hold this value; `None` = hold nothing.
     Hold(Option<u64>),
 }
 
-/// The pod's quota and burst, computed anew from those of its containers, never by what changed: so they cannot drift. A pod with a
-/// limit of its own has the burst of that limit where its containers' come to more, since they may all have it as theirs.
+/// The pod's quota and burst, computed from those of its containers. They are recomputed each time, never adjusted by differences, so they
+/// cannot drift. The burst of a pod with its own limit is at most that of the limit, since each container may have the pod's limit as its
+/// own.
 pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
     let (mut burst, mut is_changed) = (0_u64, false);
     for container in &pod.containers {
@@ -293,7 +295,7 @@ pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
         .zip(pod.row)
         .map(|((config, limit), row)| crate::bandwidth::burst(limit, config.cpu_burst_percent, row.period_usec));
     let burst = of_limit.map_or(burst, |most| burst.min(most));
-    // Without a quota there is nothing to save up, and the kernel would refuse the first quota below the burst.
+    // Without a quota nothing can be saved up, and the kernel would refuse the first quota below the burst.
     let is_limited = pod.row.is_none_or(|row| row.quota.is_some());
     let burst = Wanted::Hold(Some(burst).filter(|burst| *burst > 0 && is_limited));
     let Some(config) = pod.config.filter(|config| config.policy.has_loop()) else {
@@ -308,8 +310,8 @@ pub(crate) fn decide_pod(pod: &Pod) -> (Wanted, Wanted) {
     (Wanted::Hold(quota.filter(|quota| Some(*quota) != row.baseline)), burst)
 }
 
-/// The sum over its containers. Those that do not run count with their base, so that they can start (on cgroup v1 a child
-/// may not exceed its parent); for the same reason it is never less than what a kubelet would give.
+/// The sum of the containers' quotas. Containers that do not run count with their base, so that they can start (on cgroup v1 a child may
+/// not exceed its parent). For the same reason the sum is never below what a kubelet would give the pod.
 fn summed(pod: &Pod, period_usec: u64) -> u64 {
     let sum = pod.containers.iter().fold(scale(pod.overhead_milli, period_usec, 1_000), |sum, container| {
         sum.saturating_add(match (container.decision, container.row) {
@@ -321,7 +323,7 @@ fn summed(pod: &Pod, period_usec: u64) -> u64 {
     sum.max(base_quota(pod.computed_limit_milli, period_usec))
 }
 
-/// The pod's own limit, wider by what its containers got, and within the same percentage.
+/// The pod's own limit, raised by what its containers got above theirs, and capped at the same percentage.
 fn widened(pod: &Pod, config: &PodConfig, limit_milli: u64, period_usec: u64) -> u64 {
     let base = base_quota(limit_milli, period_usec);
     let wider = pod.containers.iter().fold(base, |sum, container| match (container.decision, container.row) {

@@ -1,4 +1,4 @@
-//! The profile `koordinator`: steps by a fifth, exactly as Koordinator's agent makes them.
+//! The profile `koordinator`: steps of a fifth, as Koordinator's agent makes them.
 
 use crate::pool::NodeState;
 use crate::step::{Situation, Why};
@@ -11,7 +11,7 @@ enum Operation {
     Remain,
 }
 
-/// The next quota. The bounds apply whatever the operation: a quota above the ceiling is cut, one below the base is lifted.
+/// The next quota. The bounds always apply: a quota above the ceiling is cut, one below the base is lifted.
 pub(crate) fn step(situation: &Situation) -> (u64, Why) {
     let (operation, why) = operation(situation);
     let wished = match operation {
@@ -20,7 +20,7 @@ pub(crate) fn step(situation: &Situation) -> (u64, Why) {
         Operation::Remain => situation.current,
     };
     let target = situation.bounded(wished);
-    // Which rule spoke does not matter where only the bounds moved the quota.
+    // If only the bounds moved the quota, they are the reason, whichever operation was chosen.
     let moved_as_wished = match operation {
         Operation::Up => target > situation.current,
         Operation::Down => target < situation.current,

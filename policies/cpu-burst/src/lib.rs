@@ -1,18 +1,18 @@
-//! CPU Burst as a qosm policy: two mechanisms against CPU throttling of containers that have a CPU limit.
+//! CPU Burst as a qosm policy: two mechanisms against CPU throttling of containers with a CPU limit.
 //!
 //! - **CFS burst**: the kernel lets a container save up unused quota, up to `cpuBurstPercent` of its limit.
 //! - **The quota loop**: each second the CFS quota of a throttled container is raised, up to `cfsQuotaBurstPercent` of what
 //!   its limit says, and given back later. It needs room on the node: the CPUs that pods share must be used less than
 //!   `sharePoolThresholdPercent`. `cfsQuotaBurstPeriodSeconds` bounds how long a container may live above its limit.
 //!
-//! How the loop steps is the policy-level `profile`: `koordinator` steps exactly as Koordinator's agent does, `responsive`
-//! (the default) steps by need. Bounds, limiter and protocol are the same.
+//! The policy-level `profile` decides how the loop steps: `koordinator` steps exactly as Koordinator's agent does, `responsive` (the
+//! default) steps by need. Bounds, limiter and protocol are the same.
 //!
-//! What is off is not held: nothing is written for a pod without configuration, and a pod that leaves (by `none`, by its
-//! class, by its end) gets back what it had. A quota that was lifted is not touched, nor is its burst.
+//! Values of a disabled mechanism are not held. Nothing is written for a pod without configuration, and a pod that leaves (by `none`, by
+//! its class, or because it ends) gets back its original values. If a quota has been lifted, neither it nor its burst is touched.
 //!
-//! Reading order: `protocol` (what is configured), `pods` (what is known), `decide` (one evaluation), `koordinator` and
-//! `responsive` (the two profiles; the latter with `share_pool`), `pool` and `limiter` (what both obey), `bandwidth` (the arithmetic).
+//! Reading order: `protocol` (configuration), `pods` (observations), `decide` (one evaluation), `koordinator` and `responsive` (the two
+//! profiles; the latter with `share_pool`), `pool` and `limiter` (used by both), `bandwidth` (the arithmetic).
 //!
 //! ```
 //! use cpu_burst::CpuBurst;
@@ -62,11 +62,11 @@ use crate::saved_state::Tokens;
 
 qosm_sdk::export!(CpuBurst);
 
-/// The loop does not step more often than this, unless its interval says so: pods that come and go must not hurry it.
+/// Minimum time between steps of the loop outside its interval, in microseconds: pods that come and go must not speed it up.
 const STEP_MIN_USEC: u64 = 500_000;
-/// Tokens are saved so often. They move slowly, and each time costs a write to the disk.
+/// Interval between saves of the tokens: they change slowly, and each save costs a write to the disk.
 const SAVE_EVERY_USEC: u64 = 30_000_000;
-/// Saved tokens wait so long for their container to show up.
+/// Time for which saved tokens wait for their container to appear.
 const RESTORED_KEPT_USEC: u64 = 600_000_000;
 
 /// The policy.
@@ -74,12 +74,12 @@ const RESTORED_KEPT_USEC: u64 = 600_000_000;
 pub struct CpuBurst {
     config: Config,
     pods: Pods,
-    /// Generation of the column of quotas that `Pods` has; `None` = read it in any case.
+    /// Generation of the bandwidth column that `pods` is based on; `None` = read it at the next evaluation.
     quotas_seen: Option<u64>,
     claims: Claims,
-    /// Time since the start, as the ticks tell it.
+    /// Time since the start: the sum of the ticks' windows.
     now_usec: u64,
-    /// Time since the loop stepped last.
+    /// Time since the last step of the loop.
     since_step_usec: u64,
     node_use: Average,
     latest_use: Latest,
@@ -115,7 +115,7 @@ impl Policy for CpuBurst {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         self.since_step_usec = self.since_step_usec.saturating_add(tick.window_usec);
         if !self.has_work() {
-            // No column is read. Averages start anew, since windows are missing from now on.
+            // No column is read. Averages start again, since windows are missing from here on.
             self.node_use.clear();
             self.latest_use = Latest::default();
             self.pods.forget_use();
@@ -149,7 +149,7 @@ impl Policy for CpuBurst {
 }
 
 impl CpuBurst {
-    /// Whether a pod asks for something.
+    /// Whether a pod uses one of the mechanisms or has tokens to settle.
     fn has_work(&self) -> bool {
         let settles_always = self.config.profile == protocol::Profile::Koordinator;
         self.pods.all.iter().any(|pod| {
@@ -159,8 +159,7 @@ impl CpuBurst {
         })
     }
 
-    /// The share pool as of this evaluation. Where the node was not measured now, it counts as not known, whatever was
-    /// measured before.
+    /// The share pool in this evaluation. If the node's use was not measured now, it counts as unknown, whatever was measured before.
     fn pool(&mut self, node: &NodeSample, tick: &Tick) -> Pool {
         let window_usec = tick.window_usec;
         let (outside_average, outside_latest) = self.pods.used_outside(self.now_usec, window_usec);
@@ -221,7 +220,7 @@ impl CpuBurst {
     }
 }
 
-/// Declares what a pod and its containers should hold.
+/// Declares what a pod and its containers hold.
 fn declare(pod: &mut pods::Pod, host: &mut (impl CpuBandwidth + Declare + Log)) {
     let (quota, burst) = decide_pod(pod);
     for container in &mut pod.containers {
@@ -257,7 +256,7 @@ fn declare_container(container: &mut Container, burst_reason: &str, host: &mut (
     };
     let baseline = container.row.and_then(|row| row.baseline);
     let quota = quota.filter(|(quota, _)| Some(*quota) != baseline);
-    // The reason is that of the step which chose the quota, not of each step that leaves it there.
+    // The reason is that of the step that chose the quota, not of steps that keep it.
     match quota {
         None => container.chosen = None,
         Some((quota, why)) if container.chosen.as_ref().is_none_or(|chosen| chosen.0 != quota) => {

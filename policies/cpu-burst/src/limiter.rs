@@ -2,18 +2,18 @@
 
 use qosm_sdk::{MilliCpu, Rate};
 
-/// At or above this use of the limit, tokens are spent.
+/// Use of the limit in percent from which tokens are spent.
 const SPENDS_PERCENT: u64 = 100;
-/// Below this use, tokens are earned; in between they stay.
+/// Use of the limit in percent below which tokens are earned; in between they stay.
 const EARNS_PERCENT: u64 = 60;
-/// A bucket starts with this part of its capacity: in the middle of the range from which the specification draws at random.
+/// A bucket starts with its capacity divided by this: the middle of the range from which the specification draws at random.
 const START_DIVISOR: i64 = 4;
-/// A bucket that was not settled for this many periods starts anew.
+/// Number of periods without settling after which a bucket starts again.
 const FORGOTTEN_AFTER_PERIODS: u64 = 2;
 
 const USEC: u64 = 1_000_000;
 
-/// Length and size of a bucket, as configured.
+/// Length and size of a bucket, from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// `cfsQuotaBurstPeriodSeconds`, 0 or more.
@@ -23,38 +23,38 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Most tokens that can be saved up or owed.
+    /// Maximum number of tokens that can be saved up or owed.
     pub(crate) fn capacity(self) -> i64 {
         i64::try_from(self.period_secs.saturating_mul(self.percent.saturating_sub(100))).unwrap_or(i64::MAX)
     }
 }
 
-/// One container's tokens.
+/// The tokens of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     /// From `-capacity` to `capacity`.
     pub(crate) tokens: i64,
-    /// For which it was made.
+    /// The capacity that the bucket was created for.
     pub(crate) capacity: i64,
-    /// The clock when tokens were last moved, so that fractions of a second are carried over and not lost.
+    /// Time when tokens were last settled. It advances by whole seconds, so that fractions of a second are carried over.
     pub(crate) settled_usec: u64,
 }
 
 impl Bucket {
-    /// A new bucket at the time `now`.
+    /// A new bucket at the time `now_usec`.
     pub(crate) fn new(terms: Terms, now_usec: u64) -> Self {
         let capacity = terms.capacity();
         Self { tokens: capacity / START_DIVISOR, capacity, settled_usec: now_usec }
     }
 
-    /// Whether `terms` or the time ask for a new one.
+    /// Whether the bucket has to be replaced, since its terms changed or it was not settled for too long.
     pub(crate) fn is_stale(&self, terms: Terms, now_usec: u64) -> bool {
         let forgotten = terms.period_secs.saturating_mul(FORGOTTEN_AFTER_PERIODS).saturating_mul(USEC);
         self.capacity != terms.capacity() || now_usec.saturating_sub(self.settled_usec) > forgotten.max(USEC)
     }
 
-    /// Spends or earns for the time since it last did, at `usage_percent` of the limit; `None` when the use is not known:
-    /// then nothing moves and the time is not made up for later.
+    /// Spends or earns tokens for the time since the last settling, at a use of `usage_percent` of the limit. If the use is `None`
+    /// (unknown), tokens stay, and the time is not made up for later.
     pub(crate) fn settle(&mut self, usage_percent: Option<u64>, now_usec: u64) {
         let secs = now_usec.saturating_sub(self.settled_usec) / USEC;
         self.settled_usec = self.settled_usec.saturating_add(secs.saturating_mul(USEC));

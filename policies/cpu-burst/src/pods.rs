@@ -1,4 +1,4 @@
-//! The pods as the policy keeps them, and where to find a row of a column in them.
+//! The pods and containers with their observations, and the index from column rows to them.
 
 use std::collections::BinaryHeap;
 
@@ -14,7 +14,7 @@ use crate::responsive::StepHistory;
 use crate::saved_state;
 use crate::step::{Activity, Why};
 
-/// A quota as the bandwidth column has it.
+/// A row of the bandwidth column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) quota: Option<u64>,
@@ -23,24 +23,24 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Quota in force and baseline, where both are limits. One that is not must not be touched: what lifted it (a kubelet
-    /// without CFS quota, exclusive CPUs) wanted it so.
+    /// Quota in force and baseline, if both are limits. A quota that has been lifted must not be touched, since whatever lifted it (a
+    /// kubelet without CFS quota, exclusive CPUs) did so on purpose.
     pub(crate) fn limited(&self) -> Option<(u64, u64)> {
         self.quota.zip(self.baseline)
     }
 }
 
-/// What is decided for a container's knobs in this evaluation.
+/// The decision for a container's knobs in this evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// Hold nothing.
     #[default]
     Release,
-    /// Leave everything as it is: too little is known.
+    /// Leave the knobs as they are, since too little is known.
     Leave,
-    /// The loop or the burst is on.
+    /// The loop, the burst or both are on.
     Act {
-        /// The quota and why; `None` = hold none.
+        /// The quota and its reason; `None` = hold none.
         quota: Option<(u64, Why)>,
         /// The burst; 0 = hold none.
         burst: u64,
@@ -48,7 +48,7 @@ pub(crate) enum Decision {
 }
 
 impl Decision {
-    /// Changes the quota that was decided, if one was.
+    /// Changes the decided quota, if there is one.
     pub(crate) fn change_quota(&mut self, change: impl FnOnce(u64) -> (u64, Why)) {
         if let Self::Act { quota: Some((quota, why)), .. } = self {
             (*quota, *why) = change(*quota);
@@ -62,38 +62,38 @@ pub(crate) struct Container {
     pub(crate) id: ContainerId,
     pub(crate) kind: ContainerKind,
     pub(crate) is_running: bool,
-    /// Its CPU limit, its pod's where it has none of its own; 0 = none.
+    /// CPU limit in thousandths of a CPU, the pod's if the container has none of its own; 0 = none.
     pub(crate) limit_milli: u64,
     has_exclusive_cpus: bool,
     pub(crate) key: u64,
-    /// The quota above its baseline that it should hold, and why that one; `None` = none.
+    /// The quota above the baseline to hold, and its reason; `None` = hold none.
     pub(crate) chosen: Option<(u64, String)>,
     pub(crate) row: Option<Row>,
-    /// What it did since the last step; `None` until something was measured.
+    /// Activity since the last step; `None` until something was measured.
     pub(crate) activity: Option<Activity>,
-    /// The part of that before the last raise that an alarm brought.
+    /// The part of the activity before the last raise that an alarm caused.
     pub(crate) answered: Option<Activity>,
-    /// It has just used up its quota.
+    /// Whether the container has just used up its quota.
     pub(crate) is_alarmed: bool,
     pub(crate) bucket: Option<Bucket>,
     pub(crate) history: StepHistory,
     pub(crate) decision: Decision,
-    /// What the last step was decided from, where the loop is on.
+    /// The inputs of the last step; `None` if the loop is off.
     pub(crate) asked: Option<Asked>,
-    /// Why it is throttled and its quota is not raised, as of the last step.
+    /// Why the container is throttled and its quota was not raised in the last step; `None` otherwise.
     pub(crate) unmet: Option<String>,
 }
 
-/// What a step of the loop had to go by for one container.
+/// The inputs of a step of the loop for one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// Quota in force.
     pub(crate) current: u64,
     /// Highest quota allowed.
     pub(crate) ceil: u64,
-    /// Whether its allowance is used up.
+    /// Whether its burst allowance is used up.
     pub(crate) refused: bool,
-    /// Throttled periods, in percent.
+    /// Throttled periods in percent of all periods.
     pub(crate) throttled_percent: u64,
     /// `sharePoolThresholdPercent`.
     pub(crate) threshold_percent: u64,
@@ -103,27 +103,27 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     pub(crate) id: PodId,
-    /// What was asked for; `None` also where the policy has no say: LSE, LSR, BE, or ended.
+    /// The pod's configuration; `None` if there is none, or if the policy does not apply: LSE, LSR, BE, or ended.
     pub(crate) config: Option<PodConfig>,
-    /// All that it uses is outside of the share pool.
+    /// Whether all use of the pod is outside the share pool.
     is_outside: bool,
-    /// CPUs that it takes out of the share pool.
+    /// CPUs that the pod takes out of the share pool, in thousandths of a CPU.
     pub(crate) reserved_milli: u64,
     pub(crate) containers: Vec<Container>,
     pub(crate) overhead_milli: u64,
     /// `spec.resources.limits.cpu`.
     pub(crate) limit_milli: Option<u64>,
-    /// The limit that a kubelet computes from the containers', init containers and overhead included.
+    /// The limit that a kubelet computes from the containers' limits, including init containers and overhead.
     pub(crate) computed_limit_milli: u64,
-    /// Why its containers have the burst that they have.
+    /// The reason for the burst of its containers.
     pub(crate) burst_reason: String,
     pub(crate) row: Option<Row>,
-    /// What it used outside of the pool within the window.
+    /// Use outside the share pool within the window, in microseconds; `None` if there is none.
     used_outside_usec: Option<u64>,
     outside: Average,
 }
 
-/// Where a container, or a pod (`container` is [`Place::POD`]), stands in [`Pods`].
+/// Position of a container in [`Pods`], or of a pod (`container` is [`Place::POD`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) pod: usize,
@@ -140,13 +140,13 @@ pub(crate) struct Pods {
     pub(crate) all: Vec<Pod>,
     /// Sorted by target.
     places: Vec<(Target, Place)>,
-    // Rows come in the same order tick after tick: the place of the last tick's row is compared before the index is searched.
+    // Rows come in the same order in each tick, so the place of the last tick's row is tried before the index is searched.
     cpu_places: Vec<Place>,
     bandwidth_places: Vec<Place>,
 }
 
 impl Pods {
-    /// Takes new and changed pods, and drops those that are gone. What is known of containers that stay is kept.
+    /// Adds new and changed pods, and drops removed ones. The state of containers that remain is kept.
     pub(crate) fn update(&mut self, upserted: Vec<NewPod<PodConfig>>, removed: &[PodId]) {
         for pod in upserted {
             match self.all.iter().position(|old| old.id == pod.id).and_then(|index| self.all.get_mut(index)) {
@@ -167,7 +167,7 @@ impl Pods {
         self.bandwidth_places.clear();
     }
 
-    /// Enters the quotas in force. A target without a row has none that is known.
+    /// Stores the quotas in force. A target without a row has no known quota.
     pub(crate) fn observe_quotas(&mut self, bandwidth: &[Bandwidth]) {
         for pod in &mut self.all {
             pod.row = None;
@@ -185,7 +185,7 @@ impl Pods {
         }
     }
 
-    /// Enters what the containers used in one window.
+    /// Adds the containers' use in one window.
     pub(crate) fn observe(&mut self, cpu: &[CpuSample], window_usec: u64) {
         self.all.iter_mut().for_each(|pod| pod.used_outside_usec = None);
         for (index, sample) in cpu.iter().enumerate() {
@@ -206,7 +206,7 @@ impl Pods {
         }
     }
 
-    /// Enters who has just used up the quota.
+    /// Marks the containers that have just used up their quota.
     pub(crate) fn alarm(&mut self, alarms: &[Alarm]) {
         for container in self.all.iter_mut().flat_map(|pod| &mut pod.containers) {
             container.is_alarmed = false;
@@ -220,7 +220,7 @@ impl Pods {
         }
     }
 
-    /// What is used outside of the share pool: on average, and in this window.
+    /// The use outside the share pool: on average, and in this window; in millionths of a CPU.
     pub(crate) fn used_outside(&mut self, now_usec: u64, window_usec: u64) -> (u64, u64) {
         let (mut average, mut latest) = (0_u64, 0_u64);
         for pod in &mut self.all {
@@ -233,7 +233,7 @@ impl Pods {
         (average, latest)
     }
 
-    /// Forgets what was measured for averages and steps.
+    /// Drops the activity since the last step.
     pub(crate) fn forget_activity(&mut self) {
         for container in self.all.iter_mut().flat_map(|pod| &mut pod.containers) {
             container.activity = None;
@@ -241,7 +241,7 @@ impl Pods {
         }
     }
 
-    /// Forgets what was used outside of the share pool.
+    /// Drops the averages of the use outside the share pool.
     pub(crate) fn forget_use(&mut self) {
         self.all.iter_mut().for_each(|pod| pod.outside.clear());
     }
@@ -328,14 +328,14 @@ impl Pod {
         }
     }
 
-    /// Whether any of the two mechanisms is on.
+    /// Whether one of the two mechanisms is on.
     pub(crate) fn is_wanted(&self) -> bool {
         self.config.is_some_and(|config| config.policy != Mode::None)
     }
 }
 
 impl Container {
-    /// What it did since the last step that no raise has answered yet.
+    /// The activity since the last step that no raise has answered yet.
     pub(crate) fn unanswered(&self) -> Option<Activity> {
         self.activity.map(|activity| self.answered.map_or(activity, |answered| activity.since(&answered)))
     }
@@ -373,8 +373,8 @@ impl Container {
     }
 }
 
-/// CPUs that a pod takes out of the share pool: all that an LSE or LSR pod requests, and what the kubelet set aside for
-/// single containers. A pod that has ended takes nothing.
+/// CPUs that a pod takes out of the share pool: the whole request of an LSE or LSR pod, and the CPUs that the kubelet assigned to single
+/// containers. A pod that has ended takes none. In thousandths of a CPU.
 fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
     if !pod.active {
         return 0;
@@ -386,9 +386,9 @@ fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
         .filter_map(|container| container.exclusive_cpus)
         .fold(0_u64, |sum, cpus| sum.saturating_add(u64::from(cpus) * 1_000));
     if reserves {
-        // An API server fills in an unset request from the limit; a folder of manifests does not.
+        // The API server defaults an unset request to the limit; a directory of manifests does not.
         let asked = |container: &qosm_sdk::Container| container.cpu_request_milli.or(container.cpu_limit_milli);
-        // A pod that is LSE or LSR by its own resources alone: of these its request equals its limit.
+        // The pod may be LSE or LSR by its pod-level resources alone; their request equals their limit then.
         let of_pod = match pod.cpu_limit_milli {
             Some(limit) if pod.containers.iter().any(|container| asked(container).is_none()) => {
                 limit.saturating_add(pod.cpu_overhead_milli)
@@ -401,8 +401,8 @@ fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
     }
 }
 
-/// What Kubernetes counts for a pod: regular containers and sidecars together, or the largest init container beside the
-/// sidecars that were started before it, and the overhead.
+/// The amount that Kubernetes counts for a pod: regular containers and sidecars together, or the largest init container with the sidecars
+/// started before it, plus the overhead.
 fn together(pod: &NewPod<PodConfig>, amount: impl Fn(&qosm_sdk::Container) -> Option<u64>) -> u64 {
     let (mut regular, mut beside, mut peak) = (0_u64, 0_u64, 0_u64);
     for container in &pod.containers {

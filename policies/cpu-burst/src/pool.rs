@@ -1,10 +1,10 @@
-//! The share pool: the CPUs that are exclusive to no pod, and how much of them is in use.
+//! The share pool: the CPUs that are not exclusive to any pod, and how much of them is in use.
 
 use qosm_sdk::{Rate, RecentRate, scale};
 
-/// Uses are averages over so much time.
+/// Window of the averages, in microseconds.
 const AVERAGED_USEC: u64 = 5_000_000;
-/// Below this share of the threshold the node is idle.
+/// Percent of the threshold below which the node is idle.
 const COOLING_PERCENT: u64 = 90;
 
 const USEC: u64 = 1_000_000;
@@ -14,15 +14,15 @@ const USEC: u64 = 1_000_000;
 pub(crate) enum NodeState {
     /// Below nine tenths of the threshold.
     Idle,
-    /// From there to the threshold.
+    /// From there up to the threshold.
     Cooling,
-    /// At the threshold or above.
+    /// At or above the threshold.
     Overload,
     /// Not measured.
     Unknown,
 }
 
-/// The use of CPUs over the last seconds. In millionths of a CPU, as everything in this module.
+/// Average CPU use over the last seconds, in millionths of a CPU like all amounts in this module.
 #[derive(Clone, Debug)]
 pub(crate) struct Average(RecentRate);
 
@@ -33,12 +33,12 @@ impl Default for Average {
 }
 
 impl Average {
-    /// Adds what was used in the window that ends now. An empty window is ignored.
+    /// Adds the use in the window that ends now. An empty window is ignored.
     pub(crate) fn add(&mut self, now_usec: u64, window_usec: u64, usage_usec: u64) {
         self.0.add(now_usec, window_usec, usage_usec);
     }
 
-    /// The average now; `None` when nothing was measured lately.
+    /// The average now; `None` if nothing was measured recently.
     pub(crate) fn rate(&mut self, now_usec: u64) -> Option<u64> {
         self.0.at(now_usec).map(Rate::per_second)
     }
@@ -49,8 +49,8 @@ impl Average {
     }
 }
 
-/// What the share pool used in the last window. Between an alarm and what came before it lie milliseconds, in which the kernel's
-/// count of a node's use hardly moves: such windows are put together with the one after them.
+/// Use of the share pool in the last window. An alarm comes only milliseconds after the previous evaluation, in which the kernel's count of
+/// the node's use hardly moves. Such short windows are merged with the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Latest {
     window_usec: u64,
@@ -60,21 +60,21 @@ pub(crate) struct Latest {
 }
 
 impl Latest {
-    /// Adds what the node used in a window, and at what rate of that was outside of the pool.
+    /// Adds the node's use in a window; `outside` is the rate of use outside the pool.
     pub(crate) fn add(&mut self, window_usec: u64, used_usec: u64, outside: u64) {
         self.window_usec = self.window_usec.saturating_add(window_usec);
         self.used_usec = self.used_usec.saturating_add(used_usec);
         self.outside_usec = self.outside_usec.saturating_add(scale(outside, window_usec, USEC));
     }
 
-    /// The use up to now; what comes belongs to the next window.
+    /// Ends the window and returns its use.
     pub(crate) fn close(&mut self) -> Option<u64> {
         let inside = self.used_usec.saturating_sub(self.outside_usec);
         *self = Self { last: rate(inside, self.window_usec), ..Self::default() };
         self.last
     }
 
-    /// The use in the window that was closed last.
+    /// The use in the last completed window.
     pub(crate) fn last(&self) -> Option<u64> {
         self.last
     }
@@ -88,32 +88,32 @@ pub(crate) fn rate(usage_usec: u64, window_usec: u64) -> Option<u64> {
 /// The share pool at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pool {
-    /// CPUs in it.
+    /// Size of the pool.
     pub(crate) size: u64,
-    /// Use over the last seconds; `None` = not known.
+    /// Use over the last seconds; `None` if unknown.
     pub(crate) average: Option<u64>,
-    /// Use in the last window; `None` = not known.
+    /// Use in the last window; `None` if unknown.
     pub(crate) latest: Option<u64>,
 }
 
 impl Pool {
-    /// CPUs of the node less those that are reserved.
+    /// The node's CPUs less the reserved ones.
     pub(crate) fn size(cpus: u32, reserved_milli: u64) -> u64 {
         (u64::from(cpus) * USEC).saturating_sub(reserved_milli.saturating_mul(1_000))
     }
 
-    /// How much of it is in use, in percent; the latest use, or the average where that is higher. `None` = not known.
+    /// The use in percent of the pool: the larger of the latest use and the average; `None` if unknown.
     pub(crate) fn used_percent(&self) -> Option<u64> {
         let used = self.average.max(self.latest)?;
         Some(if self.size == 0 { 100 } else { scale(used, 100, self.size) })
     }
 
-    /// The state at which the specification arrives: by the average use.
+    /// The state by the average use, as in the specification.
     pub(crate) fn state(&self, threshold_percent: u64) -> NodeState {
         self.average.map_or(NodeState::Unknown, |usage| self.state_at(usage, threshold_percent))
     }
 
-    /// The state if so much were used. A pool without CPUs counts as fully used.
+    /// The state at a given use. A pool without CPUs counts as fully used.
     fn state_at(&self, usage: u64, threshold_percent: u64) -> NodeState {
         let (usage, size) = if self.size == 0 { (1, 1) } else { (usage, self.size) };
         let threshold = threshold_percent.saturating_mul(size);
@@ -126,8 +126,8 @@ impl Pool {
         }
     }
 
-    /// What may still be given out. Nothing, unless the pool is idle both now and on average, so that a raise is never made
-    /// on the strength of one quiet second.
+    /// CPU that may still be given out; 0 unless the pool is idle both now and on average, so that one quiet second is not enough for a
+    /// raise.
     pub(crate) fn free(&self, threshold_percent: u64) -> u64 {
         match (self.average, self.latest) {
             (Some(average), Some(latest)) => {
@@ -141,8 +141,8 @@ impl Pool {
         }
     }
 
-    /// By how much the pool is above its threshold, now and on average; `None` unless both are. What was taken in the last
-    /// second shows at once in the one and only later in the other, so it is not taken twice.
+    /// By how much the pool exceeds its threshold both now and on average; `None` unless both do. A cut shows at once in the latest use but
+    /// only later in the average, so it is not made twice.
     pub(crate) fn excess(&self, threshold_percent: u64) -> Option<u64> {
         let usage = self.average?.min(self.latest?);
         match self.state_at(usage, threshold_percent) {

@@ -1,9 +1,9 @@
-//! How operators and pods speak to the policy.
+//! The configuration of operators and pods, and the policy's description.
 
 use qosm_sdk::{Description, Protocol, Trigger};
 use serde::Deserialize;
 
-/// What the policy calls itself.
+/// Describes the policy.
 pub(crate) fn description() -> Description {
     Description::new(
         "cpu-burst",
@@ -25,7 +25,7 @@ pub(crate) fn description() -> Description {
     )
 }
 
-/// Which of the two mechanisms a pod gets.
+/// Which of the two mechanisms a pod uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum Mode {
     /// Both.
@@ -37,7 +37,7 @@ pub(crate) enum Mode {
     /// The quota loop alone.
     #[serde(rename = "cfsQuotaBurstOnly")]
     Quota,
-    /// Neither. Also what an unknown word means, should one get past the schema.
+    /// Neither. Also the meaning of an unknown word, should one get past the schema.
     #[default]
     #[serde(rename = "none", other)]
     None,
@@ -64,9 +64,9 @@ pub struct PodConfig {
     pub(crate) cpu_burst_percent: i64,
     /// Ceiling of the quota loop, in percent of the base quota.
     pub(crate) cfs_quota_burst_percent: i64,
-    /// Length of the limiter's bucket; negative = no limiter.
+    /// Length of the limiter's bucket in seconds; negative = no limiter.
     pub(crate) cfs_quota_burst_period_seconds: i64,
-    /// Use of the share pool from which the node is overloaded.
+    /// Use of the share pool from which the node is overloaded, in percent.
     pub(crate) share_pool_threshold_percent: u32,
 }
 
@@ -86,29 +86,29 @@ impl Default for PodConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Profile {
-    /// By need: steps as large as the shortage, decay when calm, overload served by those who need least.
+    /// By need: raises as large as the shortage, decay when calm; on overload, the containers that need least give up quota.
     #[default]
     Responsive,
     /// By a fifth, as Koordinator does, for migration and comparison.
     Koordinator,
 }
 
-/// The policy-level configuration. All but `profile` is about the profile `responsive`.
+/// The policy-level configuration. All fields but `profile` apply to the profile `responsive` only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
     pub(crate) profile: Profile,
-    /// Least raise, in percent of the quota in force.
+    /// Smallest raise, in percent of the quota in force.
     pub(crate) min_raise_percent: u32,
-    /// Raise of a container that has just used up its quota, in percent of that quota; 0 = none until the next step.
+    /// Raise of a container that has just used up its quota, in percent of that quota; 0 = no raise before the next step.
     pub(crate) alarm_raise_percent: u32,
-    /// How far a quota is lowered at a time, in percent.
+    /// Percent by which a quota is lowered at a time.
     pub(crate) lower_percent: u32,
-    /// Distance that a raised quota keeps above the use, in percent of the use.
+    /// Distance of a raised quota above the use, in percent of the use.
     pub(crate) headroom_percent: u32,
-    /// Evaluations without throttling after which a quota is lowered.
+    /// Steps without throttling after which a quota is lowered.
     pub(crate) calm_windows: u32,
-    /// The same for a container that was throttled again each time its quota was lowered.
+    /// Maximum of `calm_windows` for a container that was throttled again each time its quota was lowered.
     pub(crate) calm_windows_max: u32,
 }
 
@@ -131,7 +131,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Names the field and its range.
+    /// Returns a message that names the field and its range.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (field, value, min, max) in [
             ("minRaisePercent", self.min_raise_percent, 1, 900),

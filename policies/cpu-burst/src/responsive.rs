@@ -1,69 +1,69 @@
-//! The profile `responsive`: the bounds and the limiter of the other profile, but steps by need.
+//! The profile `responsive`: the same bounds and limiter as `koordinator`, but steps by need.
 //!
-//! - **Raise.** A throttled container is given what it was short of: the time that its threads waited in a throttled period,
-//!   more of it the more periods were throttled (work that had to wait is still there), and a least step of
-//!   `minRaisePercent`. Raises share what the pool has free, the longest waiting first.
-//! - **Alarm.** A container that has just used up its quota is given `alarmRaisePercent` of it between two steps, on the same terms:
-//!   what it was really short of is seen to in the next step.
-//! - **Lower.** After `calmWindows` steps without throttling, by `lowerPercent` at a time, down to `headroomPercent` above what
-//!   is used, and to the base in the end. A container that is then throttled again gets back at once what had sufficed, and is
-//!   left alone twice as long the next time, up to `calmWindowsMax`: a load that comes in bursts keeps its quota. So long
-//!   without throttling at the base, and that is forgotten.
-//! - **Overload.** Just as much as the pool is over its threshold is taken, first from those who were not throttled and use
-//!   least of their quota.
+//! - **Raise.** A throttled container gets what it was short of: the time that its threads waited in a throttled period, more of it the
+//!   more periods were throttled (the delayed work is still pending), and at least `minRaisePercent`. Raises share what the pool has free,
+//!   the longest waiting first.
+//! - **Alarm.** A container that has just used up its quota gets `alarmRaisePercent` of it between two steps, on the same terms; the next
+//!   step considers the actual shortage.
+//! - **Lower.** After `calmWindows` steps without throttling, the quota falls by `lowerPercent` at a time, down to `headroomPercent` above
+//!   the use, and finally to the base. If the container is throttled after that, it gets the previous quota back at once, and the next
+//!   lowering waits twice as long, up to `calmWindowsMax`: a bursty load keeps its quota. After `calmWindowsMax` steps without throttling
+//!   at the base, the doubling is forgotten.
+//! - **Overload.** Exactly the excess of the pool over its threshold is taken, first from containers that were not throttled and use least
+//!   of their quota.
 
 use crate::protocol::Config;
 use crate::step::{Activity, Situation, Why};
 use qosm_sdk::scale;
 
-/// How many times a quota is lowered in as many calm windows as had to pass before the first time.
+/// Number of lowerings in as many calm windows as the first lowering had to wait for.
 const LOWERINGS_PER_CALM: u32 = 5;
 
-/// What is remembered of a container from step to step.
+/// State of a container that is kept between steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepHistory {
-    /// Steps without throttling.
+    /// Number of steps without throttling.
     calm: u32,
-    /// How many times the calm that is waited for was doubled.
+    /// How many times the required number of calm steps was doubled.
     relapses: u32,
     /// Whether the last change was a lowering.
     was_lowered: bool,
-    /// The quota that had sufficed before it was lowered; 0 unless it was.
+    /// The quota that was sufficient before it was lowered; 0 if it was not lowered.
     sufficed: u64,
 }
 
 impl StepHistory {
-    /// It was throttled: a lowering was too much.
+    /// The container was throttled; if its quota was lowered before, that was too much.
     fn throttled(&mut self) {
         self.relapses = self.relapses.saturating_add(self.was_lowered.into());
         self.was_lowered = false;
         self.calm = 0;
     }
 
-    /// More was given; what had sufficed is no longer owed.
+    /// The quota was raised; the previous sufficient quota no longer applies.
     pub(crate) fn raised(&mut self) {
         self.sufficed = 0;
     }
 
-    /// Something was taken for the node's sake, which says nothing about what is needed.
+    /// The quota was cut because of the node, which says nothing about the container's needs.
     pub(crate) fn cut(&mut self) {
         self.sufficed = 0;
         self.was_lowered = false;
     }
 }
 
-/// What one container's own situation asks for.
+/// What a container's own situation calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proposal {
-    /// Its quota if nothing is given or taken.
+    /// The quota if nothing is given or taken.
     pub(crate) quota: u64,
-    /// How much more it needs; 0 = none.
+    /// How much more the container needs; 0 = nothing.
     pub(crate) raise: u64,
-    /// Why.
+    /// The reason.
     pub(crate) why: Why,
 }
 
-/// What a container needs that has just used up its quota. How much it is short of will be known when its period is over.
+/// The needs of a container that has just used up its quota. The actual shortage is known only when its period is over.
 pub(crate) fn alarm(history: &mut StepHistory, situation: &Situation, config: &Config) -> Proposal {
     let current = situation.bounded(situation.current);
     let keep = Proposal { quota: current, raise: 0, why: Why::Bounds };
@@ -76,7 +76,7 @@ pub(crate) fn alarm(history: &mut StepHistory, situation: &Situation, config: &C
     Proposal { raise: situation.bounded(needed) - current, why: Why::UsedUp, ..keep }
 }
 
-/// What a container needs, by its own activity.
+/// The needs of a container according to its activity.
 pub(crate) fn propose(history: &mut StepHistory, situation: &Situation, config: &Config) -> Proposal {
     let current = situation.bounded(situation.current);
     let keep = Proposal { quota: current, raise: 0, why: Why::Bounds };
@@ -119,18 +119,18 @@ fn lowered(quota: u64, config: &Config) -> u64 {
     scale(quota, u64::from(100_u32.saturating_sub(config.lower_percent)), 100)
 }
 
-/// By how much the quota was too small, judged from throttled periods and waiting time.
+/// By how much the quota was too small, estimated from throttled periods and waiting time.
 fn shortfall(activity: &Activity, quota: u64, config: &Config) -> u64 {
     let throttled = activity.nr_throttled.min(activity.nr_periods);
     let waited = activity.throttled_usec / throttled.max(1);
     let piled_up = scale(waited, throttled, activity.nr_periods);
-    // Kernels that do not count waiting time leave the ratio to go by.
+    // For kernels that do not count waiting time, the ratio of throttled periods decides.
     let by_ratio = scale(quota, throttled, activity.nr_periods.saturating_mul(2));
     let least = scale(quota, config.min_raise_percent.into(), 100);
     waited.saturating_add(piled_up).max(by_ratio).max(least)
 }
 
-/// What is used of a period, and some headroom.
+/// The use per period plus the headroom.
 fn in_use(activity: &Activity, period_usec: u64, config: &Config) -> u64 {
     let used = scale(activity.usage_usec, period_usec, activity.window_usec);
     scale(used, 100 + u64::from(config.headroom_percent), 100)
@@ -175,17 +175,17 @@ mod tests {
     #[test]
     fn a_raise_is_as_large_as_the_shortage() {
         for (activity, raise) in [
-            // The least step, where little was waited.
+            // The smallest step, if threads hardly waited.
             (throttled(1, 1_000), 40_000),
-            // 300 ms in 3 periods are 100 ms a period; and three tenths of it on top, for what had piled up.
+            // 300 ms in 3 periods are 100 ms per period, plus three tenths of that for the delayed work.
             (throttled(3, 300_000), 130_000),
             (throttled(10, 1_000_000), 200_000),
-            // Up to the ceiling at once.
+            // At once up to the ceiling.
             (throttled(10, 9_000_000), 400_000),
-            // No waiting time known: half the quota if all periods were throttled.
+            // Unknown waiting time: half the quota if all periods were throttled.
             (throttled(10, 0), 100_000),
             (throttled(4, 0), 40_000),
-            // More throttled periods than periods is a slip of the counters.
+            // More throttled periods than periods is an inaccuracy of the counters.
             (throttled(20, 1_000_000), 200_000),
         ] {
             let proposal = propose(&mut StepHistory::default(), &situation(BASE, activity), &Config::default());
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Plays a load that needs `need` of each period, and is throttled below it; returns each step's quota.
+    /// Plays a load that needs `need` in each period and is throttled below it; returns the quota of each step.
     fn play(history: &mut StepHistory, mut quota: u64, need: impl Fn(usize) -> u64, steps: usize) -> Vec<u64> {
         let mut quotas = Vec::new();
         for index in 0..steps {
@@ -235,7 +235,7 @@ mod tests {
         let mut history = StepHistory::default();
         let mut quota = CEIL;
         for _ in 0..100 {
-            // 300 ms of each 100 ms period are used.
+            // The load uses 300 ms of each 100 ms period.
             quota = propose(&mut history, &situation(quota, calm(3_000_000)), &Config::default()).quota;
         }
         assert_eq!(quota, 375_000);
@@ -243,14 +243,14 @@ mod tests {
 
     #[test]
     fn a_load_that_comes_back_gets_what_had_sufficed_and_is_left_alone_longer() {
-        // One window in twenty asks for the ceiling; between them the container is all but idle.
+        // One window in twenty needs the ceiling; between them the container is almost idle.
         let mut history = StepHistory::default();
         let quotas = play(&mut history, BASE, |step| if step % 20 == 0 { 550_000 } else { 1_000 }, 400);
         let throttled =
             |steps: std::ops::Range<usize>| steps.filter(|step| step % 20 == 0 && quotas[step - 1] < 550_000).count();
         assert!(throttled(20..120) >= 3, "it learns by being throttled: {quotas:?}");
         assert!(throttled(300..400) <= 2, "and then is mostly left alone: {quotas:?}");
-        // Once the load is gone for good, so is the quota.
+        // When the load is gone for good, the quota returns to the base.
         let last = quotas[quotas.len() - 1];
         assert_eq!(play(&mut history, last, |_| 0, 300).last(), Some(&BASE));
         assert_eq!(history.relapses, 0);

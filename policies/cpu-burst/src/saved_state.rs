@@ -1,24 +1,24 @@
-//! What outlives the instance: the limiter's tokens, so that neither a restart of the agent nor a new version hands out new
-//! ones. One byte of version, then 24 bytes for each container: key, tokens, capacity, little-endian.
+//! The saved state: the limiter's tokens, so that neither a restart of the agent nor an update of the module grants new ones. The format is
+//! a version byte followed by 24 bytes per container: key, tokens, capacity, little-endian.
 
-/// Layout that this version writes; another one is not read.
+/// Layout that this version writes; other layouts are refused.
 const VERSION: u8 = 1;
 const ENTRY_BYTES: usize = 24;
-/// As many as fit into what the host keeps.
+/// Maximum number of entries that fit into what the host keeps.
 const ENTRIES_MAX: usize = (65_536 - 1) / ENTRY_BYTES;
 
 /// Tokens of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tokens {
-    /// Whose: see [`key`].
+    /// Key of the container: see [`key`].
     pub(crate) key: u64,
-    /// How many.
+    /// Number of tokens.
     pub(crate) tokens: i64,
-    /// Of how many.
+    /// Capacity of the bucket.
     pub(crate) capacity: i64,
 }
 
-/// Names a container beyond the life of its id: a hash (64-bit FNV-1a) of the pod's UID and the container's name.
+/// Key of a container that stays valid across restarts: the 64-bit FNV-1a hash of the pod's UID and the container's name.
 pub(crate) fn key(pod_uid: &str, container: &str) -> u64 {
     [pod_uid, "/", container]
         .into_iter()
@@ -26,7 +26,7 @@ pub(crate) fn key(pod_uid: &str, container: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Writes them; of more than fit, the first ones.
+/// Serializes the tokens. If there are too many, the last ones are left out.
 pub(crate) fn encode(tokens: &[Tokens]) -> Vec<u8> {
     let tokens = &tokens[..tokens.len().min(ENTRIES_MAX)];
     let mut bytes = Vec::with_capacity(1 + tokens.len() * ENTRY_BYTES);
@@ -39,7 +39,7 @@ pub(crate) fn encode(tokens: &[Tokens]) -> Vec<u8> {
     bytes
 }
 
-/// Reads them; nothing saved is no tokens. `None` when the bytes are not of this layout.
+/// Reads the tokens; empty bytes give none. `None` if the bytes do not have this layout.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<Tokens>> {
     let Some((version, entries)) = bytes.split_first() else { return Some(Vec::new()) };
     let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();

@@ -1,5 +1,5 @@
-//! Between containers, for the profile `responsive`: who is given what the share pool has free, and from whom is taken what
-//! it has too much.
+//! Distribution between containers for the profile `responsive`: which containers get the free CPU of the share pool, and which ones give
+//! up quota when the pool is overloaded.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,32 +10,32 @@ use crate::bandwidth::QUOTA_MIN_USEC;
 use crate::pool::Pool;
 use crate::step::Activity;
 
-/// A cut takes at least such a part of a quota, so that an overload does not end in crumbs from everyone.
+/// Minimum cut in percent of a quota, so that an overload does not take tiny amounts from all containers.
 const MIN_CUT_PERCENT: u64 = 20;
 
 const USEC: u64 = 1_000_000;
 
-/// A container that wants more.
+/// A container that needs more quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Raise<Id> {
     pub(crate) id: Id,
-    /// How much more.
+    /// How much more, in microseconds per period.
     pub(crate) wanted: u64,
     pub(crate) period_usec: u64,
-    /// How long it waited.
+    /// How long its threads waited, in microseconds.
     pub(crate) throttled_usec: u64,
     /// Its `sharePoolThresholdPercent`.
     pub(crate) threshold_percent: u64,
 }
 
-/// Shares what the pool has free, the longest waiting first. `given` (in millionths of a CPU) is what of it was given since it was
-/// measured, and becomes more. Calls `give` with whom and how much.
+/// Distributes the free CPU of the pool, the longest waiting container first. `given` (in millionths of a CPU) is what was given since the
+/// pool was measured; it is increased. Calls `give` with each container and the additional quota.
 pub(crate) fn share<Id: Copy>(raises: &[Raise<Id>], pool: &Pool, given: &mut u64, mut give: impl FnMut(Id, u64)) {
     let mut order = queue(raises.iter().map(|raise| (raise.throttled_usec, 0)));
     while let Some(raise) = next(&mut order, raises) {
         let left = pool.free(raise.threshold_percent).saturating_sub(*given);
         let quota = raise.wanted.min(scale(left, raise.period_usec, USEC));
-        // Less than the kernel's least quota would have no effect, and would change again at once.
+        // A raise below the kernel's smallest quota would have no effect and would change again at once.
         if quota > 0 && quota >= QUOTA_MIN_USEC.min(raise.wanted) {
             *given = given.saturating_add(scale(quota, USEC, raise.period_usec));
             give(raise.id, quota);
@@ -43,7 +43,7 @@ pub(crate) fn share<Id: Copy>(raises: &[Raise<Id>], pool: &Pool, given: &mut u64
     }
 }
 
-/// A container that has more than its base.
+/// A container whose quota is above its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut<Id> {
     pub(crate) id: Id,
@@ -56,8 +56,9 @@ pub(crate) struct Cut<Id> {
 }
 
 impl<Id> Cut<Id> {
-    /// How little it needs what it has: those that were throttled need it most, then by how much of the quota they use, in
-    /// thousandths. One of which nothing is known could be in need, and comes last of those that were not throttled.
+    /// Sort key: the containers that can give up most come first. Throttled containers come last; the others are sorted by the share of the
+    /// quota that they use, in thousandths, the smallest first. A container without measurements may be in need and comes last of those
+    /// that were not throttled.
     fn dispensable(&self) -> (u64, u64) {
         match self.activity {
             Some(activity) => {
@@ -69,8 +70,8 @@ impl<Id> Cut<Id> {
     }
 }
 
-/// Takes what the pool has too much, from those who need least; `taken` (in millionths of a CPU) is what was lowered anyway.
-/// Calls `take` with whom and how much.
+/// Takes the pool's excess from the containers that need least. `taken` (in millionths of a CPU) is what was lowered anyway. Calls `take`
+/// with each container and the quota to take.
 pub(crate) fn collect<Id: Copy>(cuts: &[Cut<Id>], pool: &Pool, taken: u64, mut take: impl FnMut(Id, u64)) {
     if cuts.iter().all(|cut| pool.excess(cut.threshold_percent).is_none()) {
         return;
@@ -79,7 +80,7 @@ pub(crate) fn collect<Id: Copy>(cuts: &[Cut<Id>], pool: &Pool, taken: u64, mut t
     let mut taken = taken;
     while let Some(cut) = next(&mut order, cuts) {
         let Some(excess) = pool.excess(cut.threshold_percent) else { continue };
-        // Exactly at the threshold nothing is too much, but still one step is taken from one container.
+        // Exactly at the threshold the excess is 0, but one container still makes one step down.
         if taken > 0 && excess <= taken {
             continue;
         }
@@ -93,7 +94,7 @@ pub(crate) fn collect<Id: Copy>(cuts: &[Cut<Id>], pool: &Pool, taken: u64, mut t
     }
 }
 
-/// Who comes first: by two numbers, the larger first, and where they are equal as it stands.
+/// Order of containers: by two numbers, the larger first; ties keep the original order.
 type Queue = BinaryHeap<(u64, u64, Reverse<usize>)>;
 
 fn queue(claims: impl Iterator<Item = (u64, u64)>) -> Queue {
@@ -121,7 +122,7 @@ mod tests {
     }
 
     fn pool(free: u64) -> Pool {
-        // Half of 100 CPUs is the threshold, and below 45 the node is idle.
+        // The threshold is half of 100 CPUs; below 45 CPUs the node is idle.
         Pool { size: 100 * USEC, average: Some(50 * USEC - free), latest: Some(50 * USEC - free) }
     }
 
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn who_waited_longest_is_served_first_and_no_more_than_is_free_is_given() {
-        // 6 CPUs are free: 600 ms of each 100 ms period.
+        // 6 CPUs are free: 600 ms per period of 100 ms.
         let raises = [raise(1, 400_000, 10), raise(2, 300_000, 30), raise(3, 50_000, 5), raise(4, 250_000, 10)];
         assert_eq!(shared(&raises, &pool(6 * USEC)), [(2, 300_000), (1, 300_000)]);
     }

@@ -1,21 +1,21 @@
-//! What the two profiles have in common: what they look at, and what they say.
+//! Types that both profiles share: their inputs and reasons.
 
 use std::fmt;
 
 use crate::pool::NodeState;
 
-/// What a container did since the last step.
+/// Activity of a container since the last step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// How long that is.
+    /// Length of the window, in microseconds.
     pub(crate) window_usec: u64,
-    /// CPU time used.
+    /// CPU time used, in microseconds.
     pub(crate) usage_usec: u64,
-    /// Enforcement periods.
+    /// Number of CFS periods.
     pub(crate) nr_periods: u64,
-    /// Those in which it was throttled.
+    /// Number of periods in which the container was throttled.
     pub(crate) nr_throttled: u64,
-    /// Time that its threads waited for the next period.
+    /// Time that its threads waited for the next period, in microseconds.
     pub(crate) throttled_usec: u64,
 }
 
@@ -29,8 +29,8 @@ impl Activity {
         self.throttled_usec = self.throttled_usec.saturating_add(other.throttled_usec);
     }
 
-    /// What is left of it after an earlier part that was answered for: with the throttled period that was under way then, and that
-    /// the kernel counted only when it was over.
+    /// The activity after an earlier part that a raise has answered. One throttled period is subtracted in addition: it was in progress at
+    /// the raise, and the kernel counted it only when it was over.
     pub(crate) fn since(&self, answered: &Self) -> Self {
         Self {
             window_usec: self.window_usec.saturating_sub(answered.window_usec),
@@ -41,12 +41,12 @@ impl Activity {
         }
     }
 
-    /// Whether it was throttled at all. Without periods there is no ratio, and none counts as 0.
+    /// Whether the container was throttled. Without periods there is no ratio, so it counts as not throttled.
     pub(crate) fn is_throttled(&self) -> bool {
         self.nr_periods > 0 && self.nr_throttled > 0
     }
 
-    /// Throttled periods in percent, rounded up so that what is throttled never reads 0.
+    /// Throttled periods in percent, rounded up so that any throttling is at least 1.
     pub(crate) fn throttled_percent(&self) -> u64 {
         if self.is_throttled() {
             self.nr_throttled.min(self.nr_periods).saturating_mul(100).div_ceil(self.nr_periods)
@@ -56,7 +56,7 @@ impl Activity {
     }
 }
 
-/// What there is to decide from, for one container.
+/// The inputs of a decision for one container. Quotas are in microseconds per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Situation {
     /// Quota in force.
@@ -65,38 +65,38 @@ pub(crate) struct Situation {
     pub(crate) base: u64,
     /// Highest quota allowed; not below `base`.
     pub(crate) ceil: u64,
-    /// Enforcement period.
+    /// CFS period, in microseconds.
     pub(crate) period_usec: u64,
-    /// What it did; `None` when that is not known.
+    /// Activity of the container; `None` if unknown.
     pub(crate) activity: Option<Activity>,
-    /// Whether its allowance is used up.
+    /// Whether its burst allowance is used up.
     pub(crate) refused: bool,
     /// How busy the node is.
     pub(crate) node: NodeState,
 }
 
 impl Situation {
-    /// `quota` within the bounds.
+    /// `quota` limited to the range from `base` to `ceil`.
     pub(crate) fn bounded(&self, quota: u64) -> u64 {
         quota.min(self.ceil).max(self.base)
     }
 }
 
-/// Why a quota is what it is. Made into words only when a setting is staged.
+/// The reason for a quota. Formatted only when a setting is staged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Nothing speaks for a change, or only the bounds do.
+    /// No reason for a change, or only the bounds.
     #[default]
     Bounds,
-    /// Has just used up its quota before its period was over.
+    /// The container used up its quota before its period was over.
     UsedUp,
-    /// Throttled in this percentage of the periods.
+    /// The container was throttled in this percentage of its periods.
     Throttled(u64),
-    /// Not throttled any more.
+    /// The container is not throttled any more.
     Calm,
     /// The limiter has no tokens left.
     AllowanceUsed,
-    /// The node is too busy.
+    /// The share pool is overloaded.
     Overload,
 }
 

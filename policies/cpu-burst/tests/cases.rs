@@ -1,4 +1,4 @@
-//! The cases in `cases/`, over the policy's own code. The engine's tests play the same files to the component.
+//! Runs the cases in `tests/cases` against the policy's native code. The engine's tests run the same files against the component.
 
 use cpu_burst::CpuBurst;
 use qosm_sdk::testing::{Failures, Native, run_folder};

@@ -1,4 +1,4 @@
-//! What holds whatever the load is and whatever is configured.
+//! Properties that hold for all loads and configurations.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails its expectation should say so at once")]
 
@@ -9,7 +9,7 @@ use qosm_sdk::{Container, CpuBandwidth as _, CpuSample, NodeSample, PodFacts, Se
 
 const POD: Target = Target::Pod(1);
 
-/// One pod with a container for each limit, on a host that shows what is held.
+/// One pod with a container for each limit, on a host that reports what is held.
 struct Run {
     host: MockHost,
     policy: Session<CpuBurst>,
@@ -144,7 +144,8 @@ proptest! {
     }
 }
 
-/// Ten containers that are busy and calm in turns, for 100 seconds: calls of `cpu-bandwidth` and settings that these staged.
+/// Runs ten containers that are busy and calm in turns for 100 seconds. Returns the number of calls of `cpu-bandwidth` and of the settings
+/// that they staged.
 fn calls_and_settings(profile: &str) -> (usize, usize) {
     let mut run = Run::new(&[1_000; 10], profile, r#"{"policy": "auto"}"#);
     let mut settings = 0;
@@ -166,7 +167,7 @@ fn calls_and_settings(profile: &str) -> (usize, usize) {
 
 #[test]
 fn only_differences_reach_the_host() {
-    // As many as when the policy kept account of what it held by itself.
+    // The same numbers as when the policy itself kept account of what it holds.
     assert_eq!(calls_and_settings(r#"{"profile": "koordinator"}"#), (106, 106));
     assert_eq!(calls_and_settings("{}"), (347, 347));
 }
@@ -185,7 +186,7 @@ fn a_new_instance_gives_back_what_an_earlier_one_left() {
 fn tokens_outlive_the_instance() {
     let config = r#"{"policy": "cfsQuotaBurstOnly", "cfsQuotaBurstPeriodSeconds": 60}"#;
     let mut run = Run::new(&[1_000], r#"{"profile": "koordinator"}"#, config);
-    // 3000 of 12000 tokens at the start; 300 % spend 200 a second.
+    // 3000 of 12000 tokens at the start; a use of 300 % spends 200 per second.
     for _ in 0..31 {
         run.tick(&[load(3_000_000, 10, 0)], Some(1_000_000));
     }
