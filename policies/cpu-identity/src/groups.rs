@@ -1,12 +1,11 @@
-//! What a kernel with core scheduling carries out of what is wanted: each container is in the group of its pod, and on the threads of a core
-//! threads of one group run at a time.
+//! Core scheduling: each container is in the group of its pod, and the threads of a core run threads of one group at a time.
 
 use qosm_sdk::{PodFacts, core_group};
 
 use crate::rule::Wanted;
 use crate::upstream::is_of_the_node;
 
-/// The number of the group that a pod's containers are to be in, and why; `None` = in none.
+/// The number of the core scheduling group of a pod's containers, and the reason; `None` = no group.
 pub fn group(pod: &PodFacts, wanted: &Wanted) -> Option<(u64, String)> {
     let name = wanted.core_group.as_deref().filter(|_| pod.active && !is_of_the_node(pod))?;
     let what = match name {

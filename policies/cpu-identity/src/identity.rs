@@ -1,8 +1,7 @@
-//! What a kernel with group identities carries out of what is wanted: each tier, pod and container has its identity, and the node's
-//! switches stand as they have to.
+//! Group identities: each tier, pod and container holds its identity, and the node's switches hold the required values.
 //!
-//! A container could inherit its pod's. But what is there already does not follow the group above, and a value that another program wrote
-//! would stay, so it is held for each.
+//! A container could inherit the identity of its pod. But an existing cgroup does not follow its parent, and a value written by another
+//! program would remain, so the identity is held on each cgroup.
 
 use qosm_sdk::{CpuIdentity, NodeKnob, NodeKnobs, PodFacts, Target, Tier};
 
@@ -10,18 +9,18 @@ use crate::rule::{Rule, Source, Wanted};
 use crate::strategy::Class;
 use crate::{PodConfig, upstream};
 
-/// What a node's switches hold while identities are in force.
+/// Values of the node's switches while identities are in force.
 const SWITCHES: [(NodeKnob, u64, &str); 2] = [
     (NodeKnob::SchedCore, 0, "group identity, which core scheduling excludes"),
     (NodeKnob::GroupIdentity, 1, "group identities have an effect"),
 ];
 
-/// An identity, and why.
+/// An identity and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// -1 to 2.
+    /// The group identity, -1 to 2.
     pub rank: i8,
-    /// In a few words.
+    /// The reason in a few words.
     pub reason: String,
 }
 
@@ -35,7 +34,7 @@ impl Identity {
         Self { rank, reason }
     }
 
-    /// The identity of a tier's own group.
+    /// The identity of a tier's own cgroup.
     pub fn of_tier(rule: &Rule, tier: Tier) -> Self {
         match tier {
             Tier::Guaranteed => {
@@ -45,7 +44,7 @@ impl Identity {
         }
     }
 
-    /// The identity of a pod and of its containers; `None` = it has ended.
+    /// The identity of a pod and its containers; `None` if the pod has ended.
     pub fn of_pod(rule: &Rule, pod: &PodFacts, asked: Option<PodConfig>) -> Option<Self> {
         let identity = Self::new(&rule.pod(pod, asked));
         let is_exempt = identity.rank < 0 && upstream::is_of_the_node(pod);
@@ -55,7 +54,7 @@ impl Identity {
     }
 }
 
-/// Has the node's switches stand as they have to. What stands so by itself is not held.
+/// Sets the node's switches. A switch whose baseline is right already is not held.
 pub(crate) fn switch<H: NodeKnobs>(host: &mut H) {
     let states = host.node_knobs();
     for (knob, value, reason) in SWITCHES {

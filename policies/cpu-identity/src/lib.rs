@@ -1,12 +1,12 @@
-//! Who goes first on a CPU: latency-sensitive threads before those of batch pods.
+//! Decides which threads go first on a CPU: latency-sensitive threads before those of batch pods.
 //!
-//! A pod's rank follows from its QoS class by ConfigMap key `resource-qos-config`, and from an annotation of its own. Alibaba's kernels
-//! have such ranks, which are held for tiers, pods and containers. Of what they ask for an upstream kernel has `cpu.idle`, which is held
-//! for each batch container, and core scheduling groups, which keep containers apart on cores of several threads.
+//! A pod's rank follows from its QoS class (ConfigMap key `resource-qos-config`) and from its own annotation. Alibaba's kernels have such
+//! ranks; they are held on tiers, pods and containers. An upstream kernel offers two parts of that: `cpu.idle`, which is held on each batch
+//! container, and core scheduling groups, which keep containers apart on cores with several threads.
 //!
-//! The core is pure. Reading order: [`config`] and [`strategy`] (what can be asked), [`rule`] (what each pod and tier wants:
-//! group identity, idle, core scheduling group), [`identity`], [`upstream`] and [`groups`] (what of it is carried out on which kernel). How it gets
-//! into the kernel, and what stands in where `cpu.idle` is missing, is the host's work.
+//! The core is pure. Reading order: [`config`] and [`strategy`] (configuration), [`rule`] (what each pod and tier wants: group identity,
+//! idle, core scheduling group), [`identity`], [`upstream`] and [`groups`] (what is carried out on which kernel). The host writes the
+//! values to the kernel, and chooses a substitute if `cpu.idle` is missing.
 //!
 //! ```
 //! use cpu_identity::rule::Rule;
@@ -45,10 +45,10 @@ qosm_sdk::export!(CpuIdentity);
 pub struct CpuIdentity {
     settings: Settings,
     strategy: Strategy,
-    /// Generation of the cluster's configuration that `strategy` has; `None` = read it in any case.
+    /// Generation of the cluster's configuration that `strategy` is based on; `None` = read it at the next evaluation.
     strategy_seen: Option<u64>,
     pods: Pods<PodConfig>,
-    /// What was told last to be missing.
+    /// The missing kernel feature that was last logged.
     told: Option<Missing>,
 }
 
@@ -117,7 +117,7 @@ impl CpuIdentity {
         self.strategy = strategy;
     }
 
-    /// Says once what is asked for and missing.
+    /// Logs once which kernel feature the configuration requires and the kernel lacks.
     fn tell<H: Host>(&mut self, host: &mut H, missing: Option<Missing>) {
         if missing == self.told {
             return;
@@ -158,7 +158,7 @@ mod tests {
             run
         }
 
-        /// What it says at an evaluation with this strategy.
+        /// The messages of an evaluation with this strategy.
         fn tick(&mut self, strategy: &str) -> Vec<(Level, String)> {
             let key = ConfigKey { text: strategy.into(), strategy: strategy.into() };
             self.host.columns.cluster_config.insert("resource-qos-config".into(), key);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(run.tick(identity), []);
         run.host.assert_held(JOB, CPU_BVT, -1);
         run.host.assert_free(JOB, CPU_IDLE);
-        // A switch that another program makes read-only leaves what an upstream kernel has.
+        // If another program makes the switch read-only, only the upstream means remain.
         run.host.columns.group_identity = false;
         assert_eq!(run.tick(identity).len(), 1);
         run.host.assert_free(JOB, CPU_BVT);
@@ -206,7 +206,7 @@ mod tests {
         let core =
             r#"{"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": true, "schedIdle": 1}}}"#;
         run.host.columns.core_scheduling = true;
-        // A kernel of Alibaba's has both; they exclude each other.
+        // Alibaba's kernels have both features, which exclude each other.
         run.host.columns.group_identity = true;
         assert_eq!(run.tick(core), []);
         run.host.assert_held(JOB, CORE_GROUP, i64::try_from(qosm_sdk::core_group("")).unwrap());

@@ -1,12 +1,12 @@
-//! How operators and pods speak to the policy.
+//! The configuration of operators and pods, and the policy's description.
 
 use qosm_sdk::{Description, Protocol, Trigger};
 
-/// Key of the cluster ConfigMap. Its other fields are about other policies.
+/// Key of the cluster ConfigMap; other policies use its other fields.
 pub(crate) const CONFIG_MAP_KEY: &str = "resource-qos-config";
 
-/// What the policy calls itself. The strategy is read as a whole, because `cpuPolicy` stands beside the classes; the host merges
-/// and checks what a pod asks.
+/// Describes the policy. It reads the strategy as a whole, because `cpuPolicy` is a sibling of the classes; the host merges and checks the
+/// pods' annotations.
 pub(crate) fn description() -> Description {
     Description::new(
         "cpu-identity",

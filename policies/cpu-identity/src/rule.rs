@@ -1,4 +1,4 @@
-//! Who has which rank: what a pod or tier wants of the CPU scheduler, by class, annotation and labels.
+//! The ranks: what a pod or tier wants from the CPU scheduler, by class, annotation and labels.
 //!
 //! Source: koordinator `pkg/koordlet/runtimehooks/hooks/{groupidentity,coresched}`.
 
@@ -7,42 +7,42 @@ use qosm_sdk::{KubeQos, PodFacts, QosClass, Tier};
 use crate::config::{Defaults, PodConfig, Settings};
 use crate::strategy::{Class, CpuPolicy, CpuQos, Strategy};
 
-/// Label: pods of one value may share cores with each other.
+/// Label: pods with the same value may share cores with each other.
 const GROUP_LABEL: &str = "koordinator.sh/core-sched-group-id";
-/// Label: `none`, or `exclusive`.
+/// Label: `none` or `exclusive`.
 const POLICY_LABEL: &str = "koordinator.sh/core-sched-policy";
-/// Marks groups of classes that share no core with others, so that equal group ids do not meet.
+/// Suffix of groups of classes that share no core with others, so that equal group ids do not collide.
 const EXPELLER_SUFFIX: &str = "-expeller";
 
-/// What a pod or tier wants.
+/// What a pod or tier wants from the CPU scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Group identity: -1 to 2, 0 = none.
+    /// Group identity, -1 to 2; 0 = none.
     pub identity: i8,
-    /// Whether it runs only on CPUs that no other wants.
+    /// Whether the pod runs only on otherwise idle CPUs.
     pub idle: bool,
-    /// The core scheduling group that its threads are in; `None` = they may share a core with any thread.
+    /// The core scheduling group of its threads; `None` = they may share a core with any thread.
     pub core_group: Option<String>,
-    /// Who says so.
+    /// Where this comes from.
     pub source: Source,
 }
 
-/// Who says what a pod wants.
+/// Where a pod's rank comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// No configuration.
+    /// There is no configuration.
     #[default]
     Unset,
-    /// The strategy says it of this class.
+    /// The strategy sets it for this class.
     Class(Class),
-    /// The strategy says nothing, and pods labelled BE are batch ([`Defaults::Colocation`]).
+    /// The strategy does not set it, and pods labelled BE are batch ([`Defaults::Colocation`]).
     Label,
     /// The pod's annotation.
     Annotation,
 }
 
 impl Source {
-    /// What is wanted, and who says so.
+    /// Describes what is wanted together with its source.
     pub(crate) fn of(self, what: &str) -> String {
         match self {
             Self::Class(class) => format!("{what} of class {class}"),
@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-/// A class with all defaults filled in.
+/// A class with all defaults applied.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
     is_enabled: bool,
@@ -63,7 +63,7 @@ struct Rank {
 }
 
 impl Rank {
-    /// What is not given is that of an enabled class; one that is not enabled has nothing at all.
+    /// Unset fields get the defaults of an enabled class; a class that is not enabled has no rank at all.
     fn new(given: CpuQos, class: Class) -> Self {
         if given.enable != Some(true) {
             return Self::default();
@@ -82,7 +82,7 @@ impl Rank {
     }
 }
 
-/// The group identity of batch.
+/// The group identity of batch pods.
 const BATCH: i8 = -1;
 
 /// The strategy in force.
@@ -93,13 +93,13 @@ pub struct Rule {
     ls: Rank,
     be: Rank,
     system: Rank,
-    /// The identity of pods labelled BE, where the strategy says nothing of the class.
+    /// The identity of pods labelled BE, if the strategy does not configure their class.
     by_label: Option<i8>,
     raises: bool,
 }
 
 impl Rule {
-    /// What follows from the strategy and the policy's own configuration.
+    /// Computes the rule from the strategy and the policy's own configuration.
     pub fn new(strategy: &Strategy, settings: Settings) -> Self {
         let rank = |class| Rank::new(strategy.class(class), class);
         let says_nothing = strategy.policy == CpuPolicy::GroupIdentity && strategy.be.enable.is_none();
@@ -115,7 +115,7 @@ impl Rule {
         }
     }
 
-    /// By what the scheduler is to know ranks; `None` = no class has one.
+    /// How the scheduler learns ranks; `None` if no class has one.
     pub fn policy(&self) -> Option<CpuPolicy> {
         let is_on = Class::ALL.iter().any(|&class| self.rank(class).is_enabled) || self.by_label.is_some();
         is_on.then_some(self.policy)
@@ -131,7 +131,7 @@ impl Rule {
         }
     }
 
-    /// What a tier's own group wants.
+    /// What a tier's own cgroup wants.
     pub fn tier(&self, tier: Tier) -> Wanted {
         let class = match tier {
             Tier::Guaranteed => self.guaranteed(),
@@ -140,7 +140,7 @@ impl Rule {
         };
         let rank = self.rank(class);
         let wanted = match self.policy {
-            // All pods are below it, so it has none.
+            // The pods of all classes are below this cgroup, so it has no identity.
             CpuPolicy::GroupIdentity if tier == Tier::Guaranteed => Wanted::default(),
             CpuPolicy::GroupIdentity => Wanted { identity: rank.identity, ..Wanted::default() },
             CpuPolicy::CoreSched => Wanted { idle: rank.is_idle, ..Wanted::default() },
@@ -157,7 +157,7 @@ impl Rule {
         }
     }
 
-    /// The class whose values a pod has.
+    /// The class whose values apply to a pod.
     fn class(&self, pod: &PodFacts) -> Class {
         match (pod.declared_qos, pod.kube_qos) {
             (Some(QosClass::Lse | QosClass::Lsr), _) => Class::Lsr,
@@ -182,7 +182,7 @@ impl Rule {
         if let Some(by_label) = self.by_label.filter(|_| pod.declared_qos == Some(QosClass::Be)) {
             (identity, source) = (by_label, Source::Label);
         }
-        // Of latency-sensitive pods alone, and to go behind their class, not before it.
+        // The annotation applies to pods labelled LS only, and (unless `raises`) may only lower their rank.
         if let Some(asked) = asked.filter(|_| pod.declared_qos == Some(QosClass::Ls)) {
             let own = match (asked.enable, asked.group_identity) {
                 (Some(true), own) => own.unwrap_or(identity),

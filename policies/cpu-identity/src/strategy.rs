@@ -1,4 +1,4 @@
-//! The node's strategy: of ConfigMap key `resource-qos-config` the fields that are about CPU QoS.
+//! The node's strategy: the fields of ConfigMap key `resource-qos-config` about CPU QoS.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{MAX_IDENTITY, MIN_IDENTITY};
 
-/// A QoS class as it is configured.
+/// A QoS class that can be configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// LSE and LSR.
@@ -20,10 +20,10 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 4] = [Self::Lsr, Self::Ls, Self::Be, Self::System];
 
-    /// Its object in the ConfigMap.
+    /// Key of the class in the ConfigMap.
     pub fn key(self) -> &'static str {
         match self {
             Self::Lsr => "lsrClass",
@@ -45,7 +45,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// By what the CPU scheduler knows ranks: `policies.cpuPolicy`.
+/// How the CPU scheduler learns ranks: `policies.cpuPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuPolicy {
     /// Group identity.
@@ -55,25 +55,25 @@ pub enum CpuPolicy {
     CoreSched,
 }
 
-/// `cpuQOS` of a class; `None` = not given.
+/// `cpuQOS` of a class; unset fields are `None`.
 ///
 /// Source: koordinator `apis/slo/v1alpha1/nodeslo_types.go`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuQos {
-    /// Whether the class counts.
+    /// Whether the class has a rank.
     pub enable: Option<bool>,
-    /// Its rank, -1 to 2.
+    /// The rank, -1 to 2.
     pub group_identity: Option<i8>,
-    /// With `coreSched`: whether it runs only on CPUs that no other wants.
+    /// With `coreSched`: whether pods of the class run only on otherwise idle CPUs.
     pub sched_idle: Option<bool>,
-    /// With `coreSched`: whether it never shares a core with another class.
+    /// With `coreSched`: whether pods of the class never share a core with another class.
     pub core_expeller: Option<bool>,
 }
 
-/// What is configured, all layers merged.
+/// The effective strategy with all layers merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strategy {
-    /// By what.
+    /// How the CPU scheduler learns ranks.
     pub policy: CpuPolicy,
     /// `lsrClass`.
     pub lsr: CpuQos,
@@ -85,14 +85,14 @@ pub struct Strategy {
     pub system: CpuQos,
 }
 
-/// A field that says what cannot be.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its path within the strategy; empty = the strategy.
+    /// Path of the field within the strategy; empty for the whole strategy.
     pub field: String,
-    /// What it says.
+    /// The invalid value.
     pub value: String,
-    /// What it may say.
+    /// Which values are allowed.
     pub way_out: &'static str,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Fault {
 }
 
 impl Strategy {
-    /// What is given of a class.
+    /// The configured fields of a class.
     pub fn class(&self, class: Class) -> CpuQos {
         match class {
             Class::Lsr => self.lsr,
@@ -114,7 +114,8 @@ impl Strategy {
         }
     }
 
-    /// Reads a node's strategy, a JSON object. A field that says what cannot be is as in `last`, and named; the others go on.
+    /// Reads a node's strategy, a JSON object. A field with an invalid value keeps its value from `last` and is returned as a fault; the
+    /// other fields are read.
     pub fn read(json: &str, last: &Self) -> (Self, Vec<Fault>) {
         let fields: Map<String, Value> = match serde_json::from_str(json) {
             Ok(fields) => fields,
@@ -137,7 +138,7 @@ impl Strategy {
     }
 }
 
-/// The object below `key`; `Err` has what stands there instead.
+/// The object under `key`; `Err` with the value if it is not an object.
 fn object<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<Option<&'a Map<String, Value>>, &'a Value> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),

@@ -1,34 +1,34 @@
-//! What a kernel without group identities carries out of what is wanted: `cpu.idle` of containers stands for the identity -1.
+//! Kernels without group identities: `cpu.idle` of containers stands for the identity -1.
 //!
-//! A thread that wakes counts a CPU as idle if all that it runs is within idle groups, so it goes there instead of behind another
-//! latency-sensitive thread, and the scheduler prefers it at once. Groups above a container are never made idle: the kubelet
-//! writes their weights, which the kernel would refuse, and could not start again.
+//! A waking thread counts a CPU as idle if everything that runs there is in idle groups. So it goes there instead of queueing behind
+//! another latency-sensitive thread, and the scheduler prefers it at once. Cgroups above a container are never made idle: the kubelet
+//! writes their weights, which the kernel would refuse, and the kubelet could not start again.
 
 use qosm_sdk::{ContainerId, ContainerState, Level, PodFacts};
 
 use crate::rule::Wanted;
 use crate::strategy::CpuPolicy;
 
-/// From this priority on pods are the node's or the cluster's own, such as kube-proxy, which requests nothing.
+/// Pods of this priority or a higher one belong to the node or the cluster, such as kube-proxy, which has no requests.
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
 
-/// What is asked for and not there.
+/// A kernel feature that is configured but missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// Group identities.
     Identities {
-        /// What the host says of them.
+        /// Why, according to the host.
         why: String,
     },
     /// Core scheduling groups.
     CoreGroups {
-        /// What the host says of them.
+        /// Why, according to the host.
         why: String,
     },
 }
 
 impl Missing {
-    /// What is missing of what a strategy asks for; `None` = nothing.
+    /// The missing feature that the strategy requires; `None` if none is missing.
     pub(crate) fn of(
         policy: Option<CpuPolicy>,
         identities: &Result<(), String>,
@@ -41,7 +41,7 @@ impl Missing {
     }
 }
 
-/// Why the containers of a pod are to be idle; `None` = they are not.
+/// The reason why the containers of a pod are idle; `None` if they are not.
 pub fn idle(pod: &PodFacts, wanted: &Wanted) -> Option<String> {
     let is_wanted = wanted.identity < 0 || wanted.idle;
     if !pod.active || !is_wanted || is_of_the_node(pod) {
@@ -51,18 +51,18 @@ pub fn idle(pod: &PodFacts, wanted: &Wanted) -> Option<String> {
     Some(wanted.source.of(&what))
 }
 
-/// Whether a pod is the node's or the cluster's own: it is no batch. One that declares a class is that, whatever its priority.
+/// Whether a pod belongs to the node or the cluster and so is not batch. A pod that declares a class does not, whatever its priority.
 pub(crate) fn is_of_the_node(pod: &PodFacts) -> bool {
     pod.declared_qos.is_none() && pod.priority.is_some_and(|priority| priority >= SYSTEM_PRIORITY)
 }
 
-/// Containers that have a group.
+/// The running containers, which have a cgroup.
 pub(crate) fn running(pod: &PodFacts) -> impl Iterator<Item = ContainerId> {
     let running = pod.containers.iter().filter(|container| container.state == ContainerState::Running);
     running.map(|container| container.id)
 }
 
-/// What is asked for and not carried out as such, and what is done instead.
+/// The message about a missing feature and what is done instead.
 pub(crate) fn notice(missing: &Missing) -> (Level, String) {
     match missing {
         Missing::Identities { why } => (

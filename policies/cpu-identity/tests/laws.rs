@@ -1,4 +1,4 @@
-//! What holds for any pods and any configuration.
+//! Properties that hold for all pods and configurations.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use cpu_identity::CpuIdentity;
@@ -51,7 +51,7 @@ fn pods() -> impl proptest::strategy::Strategy<Value = Vec<PodFacts>> {
     strategies::pods(0..6, annotation)
 }
 
-/// The strategy as it stands in a ConfigMap.
+/// The strategy as written in a ConfigMap.
 fn written(strategy: &Strategy) -> String {
     let mut all = json!({"policies": {"cpuPolicy": match strategy.policy {
         CpuPolicy::GroupIdentity => "groupIdentity",
@@ -71,7 +71,7 @@ fn granted() -> MockHost {
     MockHost::granting(["cluster-config", "cpu-weight", "cpu-identity", "node-knobs"])
 }
 
-/// The policy with this configuration and these pods.
+/// A policy with this configuration and these pods.
 fn started(host: &mut MockHost, settings: Settings, pods: &[PodFacts]) -> Session<CpuIdentity> {
     let mut policy = Session::<CpuIdentity>::default();
     let defaults = if settings.defaults == Defaults::Colocation { "colocation" } else { "koordinator" };
@@ -143,7 +143,7 @@ proptest! {
             prop_assert!(running.map(|container| container.id).any(|running| running == id));
         }
 
-        // Switched off, it holds nothing.
+        // After it is switched off, the policy holds nothing.
         evaluate(&mut host, &mut policy, &written(&off(&strategy)));
         prop_assert!(host.leases().is_empty());
     }
@@ -201,7 +201,7 @@ proptest! {
     }
 }
 
-/// With every class switched off.
+/// The strategy with every class switched off.
 fn off(strategy: &Strategy) -> Strategy {
     let off = CpuQos { enable: Some(false), ..CpuQos::default() };
     Strategy { policy: strategy.policy, lsr: off, ls: off, be: off, system: off }

@@ -2,7 +2,7 @@ use qosm_sdk::mock;
 
 use super::*;
 
-/// All classes are enabled, each with another identity.
+/// All classes are enabled; LSR, LS and SYSTEM have different identities.
 const ALL: &str = r#"{"lsrClass": {"cpuQOS": {"enable": true, "groupIdentity": 2}}, "lsClass": {"cpuQOS": {"enable": true, "groupIdentity": 1}},
     "beClass": {"cpuQOS": {"enable": true}}, "systemClass": {"cpuQOS": {"enable": true, "groupIdentity": 0}}}"#;
 
@@ -44,7 +44,7 @@ fn each_pod_has_the_identity_of_its_class() {
         (Some(QosClass::Ls), BestEffort, 1, 2, 0),
         (Some(QosClass::Be), BestEffort, -1, -1, -1),
         (Some(QosClass::Be), Burstable, -1, -1, -1),
-        // The setting of its own class, whatever its Kubernetes QoS.
+        // The value of its own class, whatever its Kubernetes QoS.
         (Some(QosClass::System), BestEffort, 0, 0, 0),
         (Some(QosClass::System), Burstable, 0, 0, 0),
         (None, Guaranteed, 2, 2, 0),
@@ -119,7 +119,7 @@ fn an_annotation_counts_on_pods_labelled_ls_alone_and_where_somebody_has_a_rank(
         ("{}", 0),
         (r#"{"lsClass": {"cpuQOS": {"enable": false}}}"#, 0),
         (r#"{"policies": {"cpuPolicy": "coreSched"}, "lsClass": {"cpuQOS": {"enable": true}}}"#, 0),
-        // Its own class has none, and others have.
+        // The pod's own class has no rank, but others have.
         (r#"{"beClass": {"cpuQOS": {"enable": true}}}"#, -1),
     ] {
         assert_eq!(rule(strategy).pod(&ls, behind).identity, expected, "{strategy}");
@@ -189,10 +189,10 @@ fn with_core_scheduling_classes_are_idle_where_they_say_so() {
         assert!(!core(be).pod(&pod(None, Burstable), None).idle, "{be}");
         assert!(!core(be).tier(Tier::Guaranteed).idle, "{be}");
     }
-    // Group identity has no such switch.
+    // With `groupIdentity`, `schedIdle` has no effect.
     let identity = rule(r#"{"beClass": {"cpuQOS": {"enable": true, "schedIdle": 1}}}"#);
     assert!(!identity.pod(&pod(None, BestEffort), None).idle);
-    // The kubepods group takes the value of Guaranteed pods.
+    // The kubepods cgroup takes the value of Guaranteed pods.
     let both = rule(
         r#"{"policies": {"cpuPolicy": "coreSched"}, "lsrClass": {"cpuQOS": {"enable": true, "schedIdle": 1}}, "lsClass": {"cpuQOS": {"enable": true}}}"#,
     );
