@@ -1,11 +1,11 @@
-//! Memory locality as a qosm policy: pages that a CPU-pinned container has on remote NUMA nodes are moved to the nodes of its CPUs.
+//! Memory locality as a qosm policy: pages of a CPU-pinned container on remote NUMA nodes are moved to the nodes of its CPUs.
 //!
-//! A pod that asks for `bestEffort` has a round: for each of its containers it is decided which nodes are local, the host is asked
-//! to move what lies elsewhere, and when all of it is done the pod's owner is reported. With `migrateIntervalMinutes` rounds repeat.
-//! How fast pages move, and when they must not, is the host's and the operator's affair.
+//! A pod with `bestEffort` gets a round: the policy decides for each of its containers which nodes are local, the host moves the pages that
+//! are elsewhere, and when all are done an event informs the pod's owner. With `migrateIntervalMinutes` rounds repeat. The host and the
+//! operator decide how fast pages move and when they must not.
 //!
-//! Reading order: `protocol` (what is asked), `nodes` (which nodes), `round` (one pod's containers on their way), `pods` (when),
-//! `report` (events), `keep` (new pages), `saved_state` (what outlives a restart).
+//! Reading order: `protocol` (configuration), `nodes` (choice of nodes), `round` (the containers of one pod in progress), `pods`
+//! (scheduling of rounds), `report` (events), `keep` (new pages), `saved_state` (what survives a restart).
 //!
 //! ```
 //! use memory_locality::MemoryLocality;
@@ -55,10 +55,10 @@ use crate::round::{Tokens, View};
 
 qosm_sdk::export!(MemoryLocality);
 
-/// Digests from before the start wait so long for their containers to show up.
+/// Time for which digests from before the start wait for their containers to appear.
 const RESTORED_KEPT_USEC: u64 = 600_000_000;
 
-/// Events of one evaluation, as many as the host takes.
+/// Maximum number of events per evaluation that the host accepts.
 const EVENTS: usize = 256;
 
 /// The policy.
@@ -67,11 +67,11 @@ pub struct MemoryLocality {
     settings: Settings,
     pods: BTreeMap<PodId, Tracked>,
     tokens: Tokens,
-    /// Time since the start, as the ticks tell it.
+    /// Time since the start: the sum of the ticks' windows.
     now_usec: u64,
     done: Done,
     is_restored: bool,
-    /// Digests from before the start were sorted out.
+    /// Whether stale digests from before the start have been dropped.
     has_dropped_stale: bool,
     saved: Vec<u8>,
 }
@@ -116,7 +116,7 @@ impl Policy for MemoryLocality {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         let keeps = self.settings.keep_local;
         if !self.pods.values().any(|tracked| tracked.has_work(self.now_usec, keeps)) {
-            // No column is read, and nothing is bound.
+            // No column is read, and no container is bound.
             return Ok(());
         }
         self.pods.values_mut().for_each(|tracked| tracked.drop_unwanted(keeps, host));
@@ -137,7 +137,7 @@ impl Policy for MemoryLocality {
 }
 
 impl MemoryLocality {
-    /// Once all that ran before the start should have shown up, keeps only what belongs to containers that are here.
+    /// Drops digests of containers that do not exist, once all containers from before the start should have appeared.
     fn drop_stale(&mut self, view: &View<'_>) {
         if self.now_usec < RESTORED_KEPT_USEC && !self.has_dropped_stale {
             return;

@@ -1,38 +1,38 @@
-//! Which NUMA nodes a container's pages should leave, and where to.
+//! Decides which NUMA nodes a container's pages should leave, and which nodes they should move to.
 
 use qosm_sdk::{NumaNode, NumaSample};
 
-/// What is to be done about one container.
+/// The decision for one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Nothing, for this reason.
+    /// Nothing has to be done, for this reason.
     Skip(String),
-    /// Nothing can be, for this reason.
+    /// Nothing can be done, for this reason.
     Fail(String),
-    /// Its pages go this way.
+    /// Its pages are moved this way.
     Go(Way),
 }
 
-/// From which nodes to which.
+/// The source and target nodes of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
-    /// Nodes with memory that are not local.
+    /// Nodes with memory that are neither local nor excluded.
     pub(crate) remote: Vec<u32>,
-    /// Nodes of its CPUs that have memory.
+    /// Nodes of the container's CPUs that have memory (or the nearest ones that do).
     pub(crate) local: Vec<u32>,
-    /// Those of the local ones on which it may have memory.
+    /// The local nodes that the container's `cpuset.mems` allows.
     pub(crate) to: Vec<u32>,
 }
 
-/// What is said where no page can be in a wrong place.
+/// The reason when no page can be on a wrong node.
 pub(crate) const NO_TARGET: &str = "no target numa";
 
-/// Whether all memory is in one place: then there is nothing to choose.
+/// Whether at most one node has memory, so that there is no choice.
 pub(crate) fn is_one_place(nodes: &[NumaNode]) -> bool {
     nodes.iter().filter(|node| node.memory_bytes > 0).nth(1).is_none()
 }
 
-/// Chooses for one container.
+/// Decides for one container.
 pub(crate) fn choose(nodes: &[NumaNode], sample: &NumaSample, excluded: &[u32]) -> Choice {
     let local = local(nodes, sample);
     let remote: Vec<u32> =
@@ -48,7 +48,7 @@ pub(crate) fn choose(nodes: &[NumaNode], sample: &NumaSample, excluded: &[u32]) 
     Choice::Go(Way { remote, local, to })
 }
 
-/// Nodes with memory that have one of its CPUs; where none of them has memory, the nearest that do.
+/// Nodes with memory that have one of the container's CPUs; if none of these has memory, the nearest nodes that do.
 pub(crate) fn local(nodes: &[NumaNode], sample: &NumaSample) -> Vec<u32> {
     let own: Vec<u32> = with_memory(nodes).map(|node| node.id).filter(|id| sample.cpu_nodes.contains(id)).collect();
     if !own.is_empty() {
@@ -68,7 +68,7 @@ fn with_memory(nodes: &[NumaNode]) -> impl Iterator<Item = &NumaNode> {
     nodes.iter().filter(|node| node.memory_bytes > 0)
 }
 
-/// Pages of a container on local and on remote nodes.
+/// Numbers of a container's pages on local and on remote nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     pub(crate) local: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// What a sample shows, given which nodes are which.
+    /// The pages of a sample, by the nodes of `way`.
     pub(crate) fn of(sample: &NumaSample, way: &Way) -> Self {
         let on = |nodes: &[u32]| {
             let there = sample.pages.iter().filter(|share| nodes.contains(&share.node));
@@ -89,13 +89,13 @@ impl Pages {
         Self { local: self.local.saturating_add(other.local), remote: self.remote.saturating_add(other.remote) }
     }
 
-    /// Local pages in percent of all, rounded down; 100 without pages.
+    /// Local pages in percent of all pages, rounded down; 100 without pages.
     pub(crate) fn local_percent(self) -> u64 {
         let (local, all) = (u128::from(self.local), u128::from(self.local) + u128::from(self.remote));
         (local * 100).checked_div(all).map_or(100, |percent| u64::try_from(percent).unwrap_or(100))
     }
 
-    /// Whether so few pages are remote that moving them is not worth it.
+    /// Whether too few pages are remote for a migration to be worthwhile.
     pub(crate) fn is_local_enough(self, min_remote_percent: u64, min_remote_pages: u64) -> bool {
         let all = u128::from(self.local) + u128::from(self.remote);
         let few = u128::from(self.remote) * 100 < all * u128::from(min_remote_percent);
@@ -103,7 +103,7 @@ impl Pages {
     }
 }
 
-/// Nodes as messages list them.
+/// A list of nodes for messages.
 pub(crate) fn list(nodes: &[u32]) -> String {
     let words: Vec<String> = nodes.iter().map(u32::to_string).collect();
     words.join(",")
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Nodes with (CPUs, GiB of memory), and distances.
+    /// Nodes from (CPUs, GiB of memory) and distances.
     fn nodes(rows: &[(u32, u64)], distances: &[&[u32]]) -> Vec<NumaNode> {
         let node = |(id, &(cpus, gib)): (u32, &(u32, u64))| NumaNode {
             id,
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn nodes_are_chosen_by_cpus_memory_and_cpuset() {
         let two = nodes(&[(2, 1), (2, 1)], &[&[10, 20], &[20, 10]]);
-        // A memory expander beside two ordinary nodes.
+        // A memory expander in addition to two ordinary nodes.
         let expander = nodes(&[(2, 1), (2, 1), (0, 4)], &[&[10, 20, 25], &[20, 10, 25], &[25, 25, 10]]);
         // Node 0 has CPUs only; node 2 is nearer to it than node 1.
         let hollow = nodes(&[(2, 0), (2, 1), (2, 1)], &[&[10, 30, 15], &[30, 10, 20], &[15, 20, 10]]);

@@ -1,4 +1,4 @@
-//! The pods, and when each of them has its next round.
+//! The pods, and when the next round of each is due.
 
 use std::collections::BTreeSet;
 
@@ -11,33 +11,33 @@ use crate::report::{Kind, Outcome, Reported, message};
 use crate::round::{Part, Round, Standing, Tokens, View};
 use crate::saved_state::{digest, without_target};
 
-/// So long a container that runs may be without a sample before it is passed over.
+/// Time for which a running container may be without a sample before it is skipped.
 const SAMPLE_WAIT_USEC: u64 = 10_000_000;
-/// Delay until a migration that was called off from outside is tried again.
+/// Delay until a migration that was stopped from outside is tried again.
 const CALLED_OFF_USEC: u64 = 60_000_000;
-/// Containers without a target are looked at again after so long: they may have been pinned meanwhile.
+/// Delay until containers without a target are checked again, since they may have been pinned meanwhile.
 const LOOK_AGAIN_USEC: u64 = 10_000_000;
-/// The longest that failures make it wait, unless the interval is longer.
+/// Maximum delay after failures, unless the interval is longer.
 const BACK_OFF_MAX_USEC: u64 = 3_600_000_000;
 
-/// A pod, and how far it is.
+/// A pod and the progress of its rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracked {
     pub(crate) pod: Pod<PodConfig>,
     pub(crate) round: Option<Round>,
-    /// No round begins earlier.
+    /// Earliest time of the next round.
     not_before_usec: u64,
-    /// Since when a container is waited for.
+    /// Since when a container without a sample is waited for.
     waiting_since_usec: Option<u64>,
-    /// Rounds in a row that failed or found no room.
+    /// Number of consecutive rounds that failed or found no room.
     failures: u32,
     reported: Option<Reported>,
-    /// All containers of a pod that wants a single round had it.
+    /// Whether all containers of a pod that wants a single round have had it.
     settled: bool,
     keep: Keep,
 }
 
-/// The single migrations that were done, by digest.
+/// The single migrations that were completed, by digest.
 pub(crate) type Done = BTreeSet<u64>;
 
 impl Tracked {
@@ -54,7 +54,7 @@ impl Tracked {
         }
     }
 
-    /// Takes the pod as it is now.
+    /// Updates the pod.
     pub(crate) fn update(&mut self, pod: Pod<PodConfig>) {
         if pod.config != self.pod.config {
             self.not_before_usec = 0;
@@ -71,13 +71,13 @@ impl Tracked {
         self.keep.retain(|container| pod.containers.iter().any(|known| known.id == container));
     }
 
-    /// What is asked for, if anything. What runs the node itself is not meant by what is said of a whole class.
+    /// The configuration of the pod if migration is on. The configuration of a whole class does not apply to pods that run the node itself.
     pub(crate) fn effective_config(&self) -> Option<&PodConfig> {
         let is_meant = self.pod.annotated || !(self.pod.host_pid || self.pod.static_pod);
         self.pod.config.as_ref().filter(|config| config.is_on() && self.pod.active && is_meant)
     }
 
-    /// Whether this evaluation has something to do for it.
+    /// Whether this evaluation has work for the pod.
     pub(crate) fn has_work(&self, now_usec: u64, keeps: bool) -> bool {
         let due = !self.settled && now_usec >= self.not_before_usec;
         (self.effective_config().is_some() && (due || keeps)) || self.round.is_some() || !self.keep.is_empty()
@@ -91,7 +91,7 @@ impl Tracked {
         self.pod.containers.iter().any(|known| known.id == container)
     }
 
-    /// Ends what is not configured any more.
+    /// Ends rounds and bounds that are no longer configured.
     pub(crate) fn drop_unwanted(&mut self, keeps: bool, host: &mut impl PageMigration) {
         if self.effective_config().is_none() || !keeps {
             self.keep.release();
@@ -103,8 +103,8 @@ impl Tracked {
         }
     }
 
-    /// Begins a round that is due, or advances the one under way. A round that ends when this evaluation may emit no more events
-    /// ends in the next one.
+    /// Starts a due round or advances the current one. If no more events may be emitted in this evaluation, a finished round ends in the
+    /// next one.
     pub(crate) fn step<H: PageMigration + PodEvent>(
         &mut self,
         view: &View<'_>,
@@ -121,7 +121,7 @@ impl Tracked {
             self.begin(view, tokens, done, now_usec, host);
         }
         let Some(mut round) = self.round.take() else { return };
-        // A container that was restarted meanwhile is another one.
+        // A container that was restarted meanwhile is a different one.
         let containers: Vec<ContainerId> = self.running().map(|container| container.id).collect();
         round.parts.retain(|part| containers.contains(&part.container));
         if round.parts.is_empty() {
@@ -140,15 +140,15 @@ impl Tracked {
         }
     }
 
-    /// Declares the NUMA nodes to which its containers are bound.
+    /// Declares the NUMA nodes that its containers are bound to.
     pub(crate) fn declare(&self, host: &mut impl Cpuset) {
         self.keep.declare(host);
     }
 
-    /// New pages stay local too: containers that had their round are held to their nodes, while these have room.
+    /// Keeps new pages local: binds containers that had their round to their nodes while these have room.
     fn keep_local(&mut self, view: &View<'_>, done: &Done, now_usec: u64, host: &mut impl PageMigration) {
         if self.keep.follow(|container| Some(local(view.nodes, view.sample(container)?))) {
-            // What is seen of their `cpuset.mems` is what was held until now.
+            // The `cpuset.mems` in the sample is still what was held until now.
             if let Some(round) = self.round.take() {
                 round.stop(|container| self.has(container), host);
             }
@@ -168,8 +168,8 @@ impl Tracked {
         self.keep = keep;
     }
 
-    /// The local nodes of a container that had its round, before a restart even, and whose pages are there: what still lies
-    /// elsewhere the kernel would move at once, without a bound on its speed.
+    /// The local nodes of a container that had its round (possibly before a restart) and whose pages are there. Otherwise the kernel would
+    /// move the remaining pages at once when the container is bound, without a limit on the speed.
     fn settled_on(&self, container: &Container, view: &View<'_>, done: &Done) -> Option<Vec<u32>> {
         let config = self.effective_config()?;
         let sample = view.sample(container.id)?;
@@ -230,7 +230,7 @@ impl Tracked {
         self.round = Some(Round { started_usec: now_usec, parts: parts.collect() });
     }
 
-    /// Whether the pod's owner was reported.
+    /// Ends a round. Returns whether an event was emitted for the pod.
     fn end(&mut self, round: &Round, view: &View<'_>, done: &mut Done, host: &mut impl PodEvent) -> bool {
         let outcomes = round.outcomes();
         let kind = Kind::of(outcomes.iter().map(|(_, outcome)| *outcome));
@@ -251,7 +251,7 @@ impl Tracked {
                 self.not_before_usec = round.started_usec.saturating_add(wait);
             }
             None => {
-                // One of several containers may have come while the round was under way: the next look finds out.
+                // A container may have started while the round was in progress; the next evaluation finds out.
                 self.reported = None;
                 let may_be_pinned = !is_one_place(view.nodes);
                 let digest = |part: &Part| {
@@ -263,7 +263,7 @@ impl Tracked {
         is_worth_an_event
     }
 
-    /// Pages of the pod's containers for which there is a way.
+    /// Pages of the pod's containers that have a way.
     fn pages(&self, view: &View<'_>) -> Pages {
         let of = |container: &Container| {
             let sample = view.sample(container.id)?;

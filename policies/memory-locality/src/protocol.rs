@@ -1,58 +1,58 @@
-//! How pods and operators speak to this policy.
+//! The configuration of pods and operators, and the policy's description.
 
 use qosm_sdk::{Description, Preset, Protocol};
 use serde::Deserialize;
 
-/// Words of `policy`, which are taken in any letter case.
+/// Values of `policy`, accepted in any letter case.
 const BEST_EFFORT: &str = "bestEffort";
 const NONE: &str = "none";
-/// How often it looks: soon enough that an event does not lag behind the last page.
+/// Evaluation interval in milliseconds: short enough that an event follows soon after the last page.
 const INTERVAL_MILLIS: u32 = 1_000;
 const MINUTE_USEC: u64 = 60_000_000;
 
-/// What is asked for one pod.
+/// Configuration of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodConfig {
     /// `bestEffort` or `none`.
     pub policy: String,
-    /// Least time between the starts of two migrations; 0 = there is one.
+    /// Minimum time between the starts of two migrations, in minutes; 0 = a single migration.
     pub migrate_interval_minutes: u64,
 }
 
 impl PodConfig {
-    /// Whether pages are to be moved at all.
+    /// Whether pages are moved.
     pub(crate) fn is_on(&self) -> bool {
         self.policy.eq_ignore_ascii_case(BEST_EFFORT)
     }
 
-    /// Time between two migrations; `None` = there is one.
+    /// Time between two migrations in microseconds; `None` = a single migration.
     pub(crate) fn interval_usec(&self) -> Option<u64> {
         (self.migrate_interval_minutes > 0).then(|| self.migrate_interval_minutes.saturating_mul(MINUTE_USEC))
     }
 }
 
-/// What `configure` takes: the operator's entry, and what holds for each class, which is of no use here.
+/// The effective configuration: the operator's entry. The configuration of classes is not needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Config {
-    /// The operator's entry.
+    /// The policy-level configuration.
     pub policy: Settings,
 }
 
-/// The operator's entry.
+/// The policy-level configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// With less than this share of its pages on remote nodes, a container is local enough.
+    /// Percent of a container's pages on remote nodes below which the container is local enough.
     pub min_remote_percent: u64,
-    /// With fewer pages than this on remote nodes, too.
+    /// Number of pages on remote nodes below which the container is local enough, too.
     pub min_remote_pages: u64,
-    /// NUMA nodes whose pages are left alone: memory expanders, say.
+    /// NUMA nodes whose pages are not moved, for example memory expanders.
     pub excluded_nodes: Vec<u32>,
-    /// Once its pages were moved, a container is held to its local nodes (`cpuset.mems`), so that new ones stay local too.
+    /// Whether a container is bound to its local nodes (`cpuset.mems`) after its pages were moved, so that new pages stay local too.
     pub keep_local: bool,
-    /// With less than this share of their memory available, no container is held to these nodes.
+    /// Percent of a node's memory that has to be available for containers to be bound to it.
     pub keep_local_reserve_percent: u64,
 }
 
@@ -68,7 +68,7 @@ impl Default for Settings {
     }
 }
 
-/// Who the policy is.
+/// Describes the policy.
 pub(crate) fn description() -> Description {
     let nothing = r#"{"lsrClass": {}, "lsClass": {}, "beClass": {}, "systemClass": {}}"#;
     let protocol = Protocol::new()
@@ -88,7 +88,7 @@ pub(crate) fn description() -> Description {
     .protocol(protocol)
 }
 
-/// The fields of a pod's or a class's configuration.
+/// The schema of a pod's or class's configuration.
 fn schema() -> String {
     format!(
         r#"{{"type": "object", "properties": {{
@@ -105,7 +105,7 @@ fn schema() -> String {
     )
 }
 
-/// A pattern of these words in any letter case.
+/// A pattern that matches these words in any letter case.
 fn in_any_case(words: &[&str]) -> String {
     let any = |letter: char| format!("[{}{}]", letter.to_ascii_lowercase(), letter.to_ascii_uppercase());
     let words: Vec<String> = words.iter().map(|word| word.chars().map(any).collect()).collect();

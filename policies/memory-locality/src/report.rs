@@ -1,20 +1,20 @@
-//! The events for pods' owners.
+//! The events for pod owners.
 
 use qosm_sdk::ProcessFailure;
 
 use crate::nodes::{Pages, Way, list};
 
-/// Processes that a line names.
+/// Maximum number of processes that a line names.
 const MAX_FAILURES_REPORTED: usize = 8;
-/// Length of a message beyond which lines are left out; the host takes 4096 bytes.
+/// Length of a message in bytes above which lines are left out; the host accepts 4096 bytes.
 const MAX: usize = 3_600;
-/// A change of the local ratio that is worth another event, in percentage points.
+/// Change of the local ratio above which another event is emitted, in percentage points.
 const EVENT_MIN_POINTS: u64 = 10;
 
-/// What came of one container.
+/// The outcome for one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Every remote page was tried.
+    /// All remote pages were tried.
     Completed { way: Way, failures: Vec<ProcessFailure>, without_room: u64 },
     /// Nothing could be done.
     Failed(String),
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     Skipped(String),
 }
 
-/// What came of a pod's containers together.
+/// The outcome for a pod's containers together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Completed,
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// One that was completed counts for all.
+    /// The combined outcome: completed if one container is completed, else failed if one failed.
     pub(crate) fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
         outcomes.fold(Self::Skipped, |kind, outcome| match (kind, outcome) {
             (_, Outcome::Completed { .. }) | (Self::Completed, _) => Self::Completed,
@@ -40,7 +40,7 @@ impl Kind {
         })
     }
 
-    /// The reason of the event.
+    /// Reason of the event.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Completed => "MemoryLocalityCompleted",
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// The last event that a pod's owner got.
+/// The last event of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reported {
     pub(crate) kind: Kind,
@@ -58,7 +58,7 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    /// Whether this is worth an event after the one before.
+    /// Whether this outcome is worth an event after the one before.
     pub(crate) fn is_worth_an_event(self, before: Option<Self>) -> bool {
         before.is_none_or(|before| {
             self.kind != before.kind || self.local_percent.abs_diff(before.local_percent) > EVENT_MIN_POINTS
@@ -66,7 +66,7 @@ impl Reported {
     }
 }
 
-/// The text of the event. `pages` are those of the pod's containers that were not skipped.
+/// Message of the event. `pages` are those of the pod's containers that were not skipped.
 pub(crate) fn message(outcomes: &[(&str, &Outcome)], pages: Pages) -> String {
     match Kind::of(outcomes.iter().map(|(_, outcome)| *outcome)) {
         Kind::Completed => completed(outcomes, pages),

@@ -1,4 +1,4 @@
-//! One round: the containers of one pod whose pages are being moved, until each of them has an outcome.
+//! One round: the containers of one pod whose pages are moved, until each of them has an outcome.
 
 use qosm_sdk::{ContainerId, MigrationProgress, MigrationState, NumaNode, NumaSample, PageMigration};
 
@@ -6,7 +6,7 @@ use crate::nodes::{Choice, NO_TARGET, Pages, Way, choose};
 use crate::protocol::Settings;
 use crate::report::Outcome;
 
-/// What a round sees of the node.
+/// The node's state in an evaluation.
 pub(crate) struct View<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) nodes: &'a [NumaNode],
@@ -19,49 +19,49 @@ impl View<'_> {
         self.samples.iter().find(|sample| sample.container == container)
     }
 
-    /// What is to be done about a container; `None` while nothing is known of it.
+    /// The decision for a container; `None` if it has no sample.
     pub(crate) fn choice(&self, container: ContainerId) -> Option<Choice> {
         Some(choose(self.nodes, self.sample(container)?, &self.settings.excluded_nodes))
     }
 }
 
-/// A round under way.
+/// A round in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     pub(crate) started_usec: u64,
     pub(crate) parts: Vec<Part>,
 }
 
-/// One container of it.
+/// One container of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) container: ContainerId,
     pub(crate) name: String,
-    /// Names this life of the container and what was asked.
+    /// Identifies this instance of the container together with its configuration.
     pub(crate) digest: u64,
     pub(crate) phase: MigrationPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MigrationPhase {
-    /// Its pages are moved this way.
+    /// Its pages are being moved this way.
     Moving { token: u64, way: Way },
-    /// It is done with.
+    /// Finished, with this outcome.
     Ended(Outcome),
 }
 
-/// Where a round stands.
+/// Progress of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Containers are still worked on.
+    /// Containers are still in progress.
     UnderWay,
-    /// All have an outcome.
+    /// All containers have an outcome.
     Ended,
-    /// A migration was called off from outside: it begins anew later.
+    /// A migration was stopped from outside; the round starts again later.
     CalledOff,
 }
 
-/// Numbers for migrations.
+/// Generates the tokens of migrations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tokens(u64);
 
@@ -73,7 +73,7 @@ impl Tokens {
 }
 
 impl Part {
-    /// Begins with a container: decides, and starts a migration where one is worth it.
+    /// Starts with a container: decides, and starts a migration if it is worthwhile.
     pub(crate) fn begin(
         (container, name, digest): (ContainerId, &str, u64),
         choice: Option<Choice>,
@@ -90,16 +90,16 @@ impl Part {
         Self { container, name: name.to_owned(), digest, phase }
     }
 
-    /// Whether it was passed over, since it runs on all nodes.
+    /// Whether the container was skipped because it runs on all nodes.
     pub(crate) fn is_without_target(&self) -> bool {
         matches!(&self.phase, MigrationPhase::Ended(Outcome::Skipped(reason)) if reason == NO_TARGET)
     }
 
-    /// Looks how far it is.
+    /// Updates the progress.
     fn advance(&mut self, view: &View<'_>, tokens: &mut Tokens, host: &mut impl PageMigration) -> Standing {
         let MigrationPhase::Moving { token, way } = &self.phase else { return Standing::Ended };
         match view.choice(self.container) {
-            // Its pinning changed: what is under way goes to the wrong place.
+            // The container's pinning has changed, so the migration goes to the wrong nodes.
             Some(Choice::Go(now)) if now != *way => {
                 self.phase = start(self.container, now, view, tokens, host);
                 return Standing::UnderWay;
@@ -123,7 +123,7 @@ impl Part {
             MigrationState::Waiting | MigrationState::Moving | MigrationState::Paused => return Standing::UnderWay,
             MigrationState::Stopped => return Standing::CalledOff,
             MigrationState::Failed => Outcome::Failed(progress.why.clone()),
-            // There was nothing to work on.
+            // There was nothing to move.
             MigrationState::Done if !progress.why.is_empty() => Outcome::Skipped(progress.why.clone()),
             MigrationState::Done if progress.pages_without_room > 0 && progress.pages_moved == 0 => {
                 let (to, pages) = (crate::nodes::list(&way.to), progress.pages_without_room);
@@ -159,7 +159,7 @@ fn start(
 }
 
 impl Round {
-    /// Looks how far all of it is.
+    /// Updates the progress of all containers.
     pub(crate) fn advance(&mut self, view: &View<'_>, tokens: &mut Tokens, host: &mut impl PageMigration) -> Standing {
         let mut standing = Standing::Ended;
         for part in &mut self.parts {
@@ -172,7 +172,7 @@ impl Round {
         standing
     }
 
-    /// Calls off what is under way, for containers that are still there.
+    /// Stops migrations in progress, for containers that still exist.
     pub(crate) fn stop(&self, is_there: impl Fn(ContainerId) -> bool, host: &mut impl PageMigration) {
         for part in &self.parts {
             if matches!(part.phase, MigrationPhase::Moving { .. }) && is_there(part.container) {
@@ -181,7 +181,7 @@ impl Round {
         }
     }
 
-    /// Containers and what came of them.
+    /// The finished containers and their outcomes.
     pub(crate) fn outcomes(&self) -> Vec<(&str, &Outcome)> {
         let ended = |part: &'_ Part| matches!(part.phase, MigrationPhase::Ended(_));
         self.parts

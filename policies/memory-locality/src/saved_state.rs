@@ -1,14 +1,14 @@
-//! What outlives the instance: which containers had their single migration, so that a restart of the agent does not repeat it.
-//! One byte of version, then 8 bytes for each container, little-endian.
+//! The saved state: which containers had their single migration, so that a restart of the agent does not repeat it. The format is a version
+//! byte followed by 8 bytes per container, little-endian.
 
 use crate::protocol::PodConfig;
 
-/// Layout that this version writes; another one is not read.
+/// Layout that this version writes; other layouts are refused.
 const VERSION: u8 = 1;
-/// As many as fit into what the host keeps.
+/// Maximum number of digests that fit into what the host keeps.
 const MAX: usize = (65_536 - 1) / 8;
 
-/// Names one life of a container together with what was asked of it: a hash (64-bit FNV-1a).
+/// Identifies one instance of a container together with its configuration: a 64-bit FNV-1a hash.
 pub(crate) fn digest(pod_uid: &str, container: &str, identity: u64, config: &PodConfig) -> u64 {
     let interval = config.migrate_interval_minutes;
     let numbers = [identity.to_le_bytes(), interval.to_le_bytes()];
@@ -19,12 +19,12 @@ pub(crate) fn digest(pod_uid: &str, container: &str, identity: u64, config: &Pod
         .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Stands for a container that had no target when it was looked at, and may be moved once it is pinned.
+/// The digest of a container that had no target when it was checked, and may be moved once it is pinned.
 pub(crate) fn without_target(digest: u64) -> u64 {
     digest ^ u64::from_le_bytes(*b"untarget")
 }
 
-/// Writes them; of more than fit, the last ones.
+/// Serializes the digests. If there are too many, the first ones are left out.
 pub(crate) fn encode(digests: &[u64]) -> Vec<u8> {
     let digests = &digests[digests.len().saturating_sub(MAX)..];
     let mut bytes = Vec::with_capacity(1 + digests.len() * 8);
@@ -33,7 +33,7 @@ pub(crate) fn encode(digests: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// Reads them; nothing saved is none. `None` when the bytes are not of this layout.
+/// Reads the digests; empty bytes give none. `None` if the bytes do not have this layout.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<u64>> {
     let Some((version, words)) = bytes.split_first() else { return Some(Vec::new()) };
     let (words, rest) = words.as_chunks::<8>();
