@@ -1,4 +1,4 @@
-//! What operators can ask of this policy.
+//! The policy's configuration.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ pub const CONFIG_MAP_KEY: &str = "system-config";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
-    /// Settings that count where the cluster's key says nothing of them.
+    /// Settings that apply where the cluster's key does not set them.
     #[serde(flatten)]
     pub settings: Settings,
-    /// Batch pods wait earlier for free memory than others.
+    /// When batch pods wait for free memory earlier than others.
     pub watermark_rating: Rating,
 }
 
-/// What of the node's kernel is to be set; `None` is left as it is.
+/// Kernel settings of the node; `None` leaves a setting as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
@@ -42,13 +42,13 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rating {
-    /// Whether they do.
+    /// Whether batch pods wait.
     pub enable: bool,
-    /// Where their mark lies on the way from the kernel's `min` to its `low`.
+    /// Position of the batch mark between the kernel's watermarks `min` and `low`, in percent.
     pub be_percent: u64,
-    /// Pressure below `low` that counts as their mark.
+    /// Memory pressure, in percent of the time, that counts as reaching the mark while free memory is below `low`.
     pub stall_percent: u64,
-    /// What they are left of what they used.
+    /// Minimum that batch pods keep, in percent of what they used.
     pub least_percent: u64,
 }
 
@@ -58,14 +58,14 @@ impl Default for Rating {
     }
 }
 
-/// A field that says what cannot be.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Its name as people write it; empty for the whole of it.
+    /// Name of the field as operators write it; empty for the whole strategy.
     pub field: &'static str,
-    /// What it says.
+    /// The invalid value.
     pub value: String,
-    /// What it may say.
+    /// Which values are allowed.
     pub way_out: String,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What a field may say.
+/// A field and its range.
 struct Field {
     name: &'static str,
     least: u64,
@@ -85,7 +85,8 @@ struct Field {
     of: fn(&mut Settings) -> &mut Option<u64>,
 }
 
-/// Koordinator: pkg/koordlet/util/system/system_resource.go. Of the factor it is the result that has a range.
+/// Koordinator: pkg/koordlet/util/system/system_resource.go. The range of `minFreeKbytesFactor` applies to the result, see
+/// [`crate::settings`].
 const FIELDS: [Field; 6] = [
     Field {
         name: "minFreeKbytesFactor",
@@ -110,11 +111,12 @@ const FIELDS: [Field; 6] = [
     Field { name: "pageCacheLimitEnabled", least: 0, most: 1, of: |settings| &mut settings.page_cache_limit_enabled },
 ];
 
-/// Part of the key, and not carried out.
+/// A field of the key that is not supported.
 const SCHED_FEATURES: &str = "schedFeatures";
 
 impl Settings {
-    /// Reads a node's strategy, a JSON object. A field that says what cannot be is as in `last`, and named; the others go on.
+    /// Reads a node's strategy, a JSON object. A field with an invalid value keeps its value from `last` and is returned as an error; the
+    /// other fields are read.
     pub fn read(json: &str, last: &Self) -> (Self, Vec<ConfigError>) {
         let fields: Map<String, Value> = match serde_json::from_str(json) {
             Ok(fields) => fields,
@@ -123,7 +125,7 @@ impl Settings {
                 return (*last, vec![ConfigError { field: "", value: json.to_owned(), way_out }]);
             }
         };
-        // Names in any letter case, and the last counts, as the decoder takes them that the key is written for.
+        // Field names match in any letter case, and the last one counts, as in koordinator's decoder.
         let said = |name: &str| {
             let last = fields.iter().rfind(|(field, _)| field.eq_ignore_ascii_case(name));
             last.map(|(_, value)| value).filter(|value| !value.is_null())
@@ -151,7 +153,7 @@ impl Settings {
         (settings, faults)
     }
 
-    /// These, and where they say nothing the others.
+    /// These settings; `others` applies where they are unset.
     #[must_use]
     pub fn over(mut self, mut others: Self) -> Self {
         for Field { of, .. } in &FIELDS {
@@ -162,7 +164,7 @@ impl Settings {
         self
     }
 
-    /// Whether nothing is to be set.
+    /// Whether no setting is configured.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,7 +1,7 @@
-//! Node memory: the watermarks of the node's kernel, and batch pods that wait for free memory before others do.
+//! Node memory: sets the watermarks of the node's kernel, and makes batch pods wait for free memory before others do.
 //!
-//! What is set is the node's (`system-config` of the cluster ConfigMap), so pods have nothing to ask. The core is pure: [`config`] (what can
-//! be asked), [`settings`] (what is to be set, and how fast), [`rating`] (when batch waits, and for how much).
+//! The settings belong to the node (`system-config` of the cluster ConfigMap), so pods have nothing to configure. The core is pure:
+//! [`config`] (configuration), [`settings`] (which values to set, and how fast), [`rating`] (when batch pods wait, and for how much).
 //!
 //! ```
 //! use node_memory::config::Settings;
@@ -31,9 +31,10 @@ use crate::settings::{Decision, Node, State};
 
 qosm_sdk::export!(NodeMemory);
 
-/// Batch pods.
+/// The tier of batch pods.
 const BATCH: Target = Target::Tier(Tier::BestEffort);
-/// The policy looks at once when processes of the node wait for memory for a twentieth of two seconds: a window that needs no capability.
+/// Trigger for early evaluations: processes of the node waited for memory for 100 ms of two seconds. The kernel allows this window without
+/// a capability.
 const MEMORY_RUNS_SHORT: PressureTrigger = PressureTrigger {
     scope: PressureScope::Node,
     resource: StalledResource::Memory,
@@ -46,13 +47,13 @@ const MEMORY_RUNS_SHORT: PressureTrigger = PressureTrigger {
 #[derive(Clone, Debug, Default)]
 pub struct NodeMemory {
     config: Config,
-    /// What the cluster asks for, as far as it can be.
+    /// The valid settings of the cluster's key.
     asked: Settings,
-    /// Generation of the cluster's configuration that `asked` has; `None` = read it in any case.
+    /// Generation of the cluster's configuration that `asked` is based on; `None` = read it at the next evaluation.
     config_seen: Option<u64>,
-    /// Faults of the configuration that the operator was told.
+    /// Faults of the configuration that were logged.
     told: Vec<String>,
-    /// What batch pods wait for, and why.
+    /// The bound of batch pods while they wait, and its reason.
     waiting: Option<(Waiting, String)>,
 }
 
@@ -105,7 +106,7 @@ impl NodeMemory {
         self.told = told;
     }
 
-    /// Sets what is configured. What is not declared is given back.
+    /// Sets what is configured. Settings that are not declared are released.
     fn set<H: Host>(&self, host: &mut H, is_short: bool) {
         let settings = self.asked.over(self.config.settings);
         if settings.is_empty() {
@@ -136,7 +137,7 @@ impl NodeMemory {
         }
     }
 
-    /// Has batch pods wait while free memory is below their mark.
+    /// Bounds batch pods while free memory is below their mark.
     fn rate<H: Host>(&mut self, host: &mut H, window_usec: u64) {
         if !self.config.watermark_rating.enable {
             self.waiting = None;
@@ -147,7 +148,7 @@ impl NodeMemory {
             (Some(inputs), before) => {
                 let waiting = before.as_ref().map(|(waiting, _)| *waiting);
                 let decided = rating::decide(&self.config.watermark_rating, &inputs, waiting);
-                // The reason is that of the evaluation which chose the bound.
+                // The reason is that of the evaluation that chose the bound.
                 match (decided, before) {
                     (Some((now, _)), Some((then, why))) if now.bound == then.bound => Some((now, why)),
                     (decided, _) => decided,

@@ -1,53 +1,53 @@
-//! Batch pods wait for free memory before others do, on kernels that have no mark for a group (`memory.wmark_min_adj`).
+//! Makes batch pods wait for free memory before others do, on kernels without a watermark per group (`memory.wmark_min_adj`).
 //!
-//! A burst of allocations of batch pods pushes the node below the mark `min`, where every process reclaims for itself, latency-sensitive
-//! ones too: neither background reclaim of the node nor of a group comes before that. Alibaba's kernel gives batch a mark of its own between
-//! `min` and `low`. The nearest elsewhere is `memory.high` of the tier: below their mark batch pods are bound to what they use, less what is
-//! missing up to the mark `high`, so that they wait and reclaim their own; at `high`, where the kernel's reclaim has caught up, the bound goes.
-//! It goes as well when the node has not been short for some time: the kernel's reclaim ends where one zone has enough, and the sum over all
-//! may stay below `high`.
+//! A burst of allocations of batch pods pushes the node below the watermark `min`, where every process reclaims for itself, including
+//! latency-sensitive ones; neither background reclaim of the node nor of a group starts early enough. Alibaba's kernel gives batch pods a
+//! mark of their own between `min` and `low`. On other kernels, `memory.high` of the tier comes closest: below their mark, batch pods are
+//! bound to what they use less what is missing up to the watermark `high`, so that they wait and reclaim their own memory. At `high`, where
+//! the kernel's reclaim has caught up, the bound ends. It also ends when the node has not been short for some time: the kernel's reclaim
+//! stops when one zone has enough, and the sum of all zones may stay below `high`.
 
 use crate::config::Rating;
 
-/// Bound and usage are compared in whole pages of this size.
+/// Smallest bound of batch pods, in bytes; also the unit of messages.
 const MIB: u64 = 1 << 20;
-/// At most so much is taken from batch pods at a time.
+/// Maximum cut of the bound at a time, in percent.
 const CUT_PERCENT: u64 = 5;
-/// Batch pods wait at most so long after free memory was last below their mark.
+/// Maximum time that batch pods wait after free memory was last below their mark, in microseconds.
 const CALM_USEC: u64 = 10_000_000;
 
-/// What is known.
+/// The inputs of a decision. Amounts are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inputs {
     /// Free memory of the node.
     pub free: u64,
-    /// The kernel's marks: `min`, …
+    /// The kernel's watermarks: `min`, …
     pub min: u64,
     /// … `low` …
     pub low: u64,
     /// … and `high`.
     pub high: u64,
-    /// What the tier besteffort uses.
+    /// Memory use of the tier besteffort.
     pub used: u64,
-    /// Percent of the time in which some process of the node waited for memory; `None` = not known.
+    /// Percent of the time in which some process of the node waited for memory; `None` if unknown.
     pub stall_percent: Option<u64>,
-    /// How long that was measured.
+    /// Length of the measurement window, in microseconds.
     pub window_usec: u64,
 }
 
-/// What batch pods wait for.
+/// State while batch pods wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// `memory.high` of the tier.
+    /// `memory.high` of the tier, in bytes.
     pub bound: u64,
-    /// The least that it may become.
+    /// Minimum of the bound, in bytes.
     pub least: u64,
-    /// Since when free memory is not below their mark.
+    /// Time since free memory was last below their mark, in microseconds.
     pub calm_usec: u64,
 }
 
 impl Waiting {
-    /// What they wait for when so much time has passed in which free memory was not below their mark.
+    /// The state after a window in which free memory was not below their mark; `None` if the wait is over.
     #[must_use]
     pub fn after(self, window_usec: u64) -> Option<Self> {
         let calm_usec = self.calm_usec.saturating_add(window_usec);
@@ -55,24 +55,24 @@ impl Waiting {
     }
 }
 
-/// Where the mark of batch pods lies.
+/// The mark of batch pods, in bytes.
 pub fn mark(config: &Rating, inputs: &Inputs) -> u64 {
     let way = u128::from(inputs.low.saturating_sub(inputs.min)) * u128::from(config.be_percent) / 100;
     inputs.min.saturating_add(u64::try_from(way).unwrap_or(u64::MAX))
 }
 
-/// Whether batch pods wait, and for what; with why, where that is new or another.
+/// Decides whether batch pods wait, and with which bound. The reason is empty if the bound stays.
 pub fn decide(config: &Rating, inputs: &Inputs, before: Option<Waiting>) -> Option<(Waiting, String)> {
     let Inputs { free, low, high, used, stall_percent, window_usec, .. } = *inputs;
     let mark = mark(config, inputs);
-    // The kernel counts batch pods that wait at their own bound among those that wait for memory: while they do, pressure says nothing more.
+    // The kernel counts batch pods that wait at their own bound as waiting for memory, so pressure is ignored while they are bound.
     let stalls = stall_percent.filter(|stalled| *stalled >= config.stall_percent && free < low && before.is_none());
     let is_short = free <= mark || stalls.is_some();
     if free >= high.max(low) {
         return None;
     }
     if !is_short {
-        // The kernel has not caught up yet, and nobody has to wait longer for it.
+        // The kernel has not caught up yet, but the node is not short any more: the bound stays.
         return Some((before?.after(window_usec)?, String::new()));
     }
     let why = match stalls {
@@ -93,7 +93,7 @@ pub fn decide(config: &Rating, inputs: &Inputs, before: Option<Waiting>) -> Opti
     let least = before.map_or(percent(used, config.least_percent), |before| before.least);
     let from = before.map_or(used, |before| before.bound.min(used));
     let bound = from.saturating_sub((high - free).min(percent(from, CUT_PERCENT))).max(least);
-    // A bound of nothing would mean the opposite.
+    // A bound of 0 would mean the opposite.
     Some((Waiting { bound: bound.max(MIB), least, calm_usec: 0 }, why))
 }
 
@@ -134,13 +134,13 @@ mod tests {
         let config = config();
         assert_eq!(decide(&config, &inputs(1101), None), None);
         let (first, why) = decide(&config, &inputs(1100), None).unwrap();
-        // 1024 MiB are missing beyond a twentieth of what it uses.
+        // The missing 1.5 GiB exceed a twentieth of the use, which limits the cut.
         assert_eq!(first.bound, 20 * GIB - 20 * GIB / 20);
         assert_eq!(
             why,
             "free memory fell to 1100 MiB, the mark of batch is 1100 MiB: it waits until 2600 MiB are free"
         );
-        // More is free than its mark, and not enough: it stays.
+        // More is free than their mark, but not enough: the bound stays.
         let (second, _) = decide(&config, &inputs(2599), Some(first)).unwrap();
         assert_eq!(second.bound, first.bound);
         assert_eq!(decide(&config, &inputs(2600), Some(second)), None);
@@ -159,7 +159,7 @@ mod tests {
         let nine = calm(9, first).unwrap();
         assert_eq!(nine.bound, first.bound);
         assert_eq!(calm(1, nine), None);
-        // Short once more, it begins anew, and takes more of what is left.
+        // When the node is short again, the time starts again, and more is cut from what is left.
         let (again, _) = decide(&config, &inputs(1100), Some(nine)).unwrap();
         assert!(again.bound < first.bound && calm(9, again).is_some());
         assert_eq!(again.least, first.least);

@@ -1,56 +1,56 @@
-//! What the node's kernel is to have, and how fast it gets there.
+//! The kernel settings of the node, and how fast they change.
 //!
-//! What the kernel keeps free is taken from what pods could use. Raised at once on a full node it makes every process reclaim, and the OOM
-//! killer come: so it rises by a small part of memory at a time, and only while far more than that can be had without swapping. It falls at
-//! once.
+//! Memory that the kernel keeps free is not available to pods. If `vm.min_free_kbytes` rose at once on a full node, every process would
+//! have to reclaim and the OOM killer might start. So it rises by a small part of memory at a time, and only while far more than that is
+//! available without swapping. It falls at once.
 
 use qosm_sdk::NodeKnob;
 
 use crate::config::Settings;
 
-/// `vm.min_free_kbytes` is set within these, in KiB: Koordinator, pkg/koordlet/util/system/system_resource.go.
+/// Allowed range of `vm.min_free_kbytes`, in KiB: Koordinator, pkg/koordlet/util/system/system_resource.go.
 const FREE_KIB: std::ops::RangeInclusive<u64> = 10_240..=10_485_760;
-/// Of a whole.
+/// Hundredths of a percent in a whole.
 const MYRIAD: u64 = 10_000;
-/// By how much it rises at once, in hundredths of a percent of memory …
+/// Maximum rise at a time, in hundredths of a percent of memory …
 const STEP_PERMYRIAD: u64 = 25;
-/// … and at least, in KiB.
+/// … but at least this, in KiB.
 const LEAST_STEP_KIB: u64 = 16 * 1024;
-/// How many steps have to be available for one.
+/// A step requires this many times its size to be available.
 const ROOM: u64 = 4;
 
-/// What is known of the node.
+/// State of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Whether processes of it just had to wait for memory: no time to keep more of it free.
+    /// Whether processes just had to wait for memory; `vm.min_free_kbytes` does not rise then.
     pub is_short: bool,
-    /// Its memory, in KiB.
+    /// Memory of the node, in KiB.
     pub memory_kib: u64,
-    /// What of it could be given out without swapping, in KiB; `None` = not known.
+    /// Memory available without swapping, in KiB; `None` if unknown.
     pub available_kib: Option<u64>,
 }
 
-/// A setting as it stands.
+/// A kernel setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What it holds.
+    /// Its current value.
     pub value: u64,
-    /// What it would hold without this policy.
+    /// The value that it has without this policy.
     pub baseline: u64,
 }
 
-/// What becomes of one setting.
+/// The decision for one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is set.
+    /// Set this value, for this reason.
     Set(u64, String),
-    /// This kernel has none, as is said here.
+    /// The kernel does not have the setting; the message says so.
     Lacking(String),
-    /// It stays at this value, for a reason that is remarked on.
+    /// Keep this value, with its reason and the reason why it does not change, which is remarked.
     Hold(u64, String, String),
 }
 
-/// What each setting that is configured comes to. `state` is what the kernel has; it has none that it does not know.
+/// Decides for each configured setting. `state` returns a setting's state; `None` if the kernel does not have it.
 pub fn decide(settings: &Settings, node: Node, state: impl Fn(NodeKnob) -> Option<State>) -> Vec<(NodeKnob, Decision)> {
     let mut decisions = Vec::new();
     let mut decide = |knob: NodeKnob, asked: Option<u64>, decide: &dyn Fn(u64, State) -> Decision| {
@@ -72,7 +72,7 @@ pub fn decide(settings: &Settings, node: Node, state: impl Fn(NodeKnob) -> Optio
     decisions
 }
 
-/// What the kernel is to keep free by a factor, in KiB.
+/// The value of `vm.min_free_kbytes` for a factor, in KiB.
 pub fn free_target(factor: u64, memory_kib: u64) -> u64 {
     let wide = u128::from(memory_kib) * u128::from(factor) / u128::from(MYRIAD);
     u64::try_from(wide).unwrap_or(u64::MAX)
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_factor_is_hundredths_of_a_percent_of_memory() {
-        // Koordinator's own test: 512 GiB.
+        // The values of Koordinator's own test: 512 GiB.
         for (factor, kib) in [(100, 5_368_709), (88, 4_724_464), (400, 21_474_836)] {
             assert_eq!(free_target(factor, 512 * GIB), kib);
         }
@@ -170,7 +170,7 @@ mod tests {
         let Decision::Hold(100_000, _, why) = of(100, short, 100_000) else { panic!("it rises") };
         assert!(why.contains("it waits at 100000: processes wait for memory"), "{why}");
         assert!(matches!(of(50, short, 671_088), Decision::Set(335_544, _)));
-        // A kernel that does not say what is available is an old one.
+        // Only an old kernel does not report available memory.
         assert!(matches!(of(100, Node { available_kib: None, ..enough }, 100_000), Decision::Set(267_772, _)));
     }
 

@@ -1,4 +1,4 @@
-//! What holds for whatever is configured and measured.
+//! Properties that hold for all configurations and measurements.
 
 use node_memory::config::{Rating, Settings};
 use node_memory::rating::{self, Inputs, Waiting};
