@@ -1,8 +1,8 @@
-//! What a pod asks for by itself: `{"llc": {"schemata": {"range": [20, 80]}, "schemataPerCache": [{"cacheID": 0, "range": [20, 30]}]},
-//! "mb": {"schemata": {"percent": 35}, "schemataPerCache": [{"cacheID": 0, "percent": 80}]}}`.
+//! The annotation of a pod: `{"llc": {"schemata": {"range": [20, 80]}, "schemataPerCache": [{"cacheID": 0, "range": [20, 30]}]}, "mb":
+//! {"schemata": {"percent": 35}, "schemataPerCache": [{"cacheID": 0, "percent": 80}]}}`.
 //!
-//! The host has checked what a schema can say, but leaves names within lists as they were written. Here names are taken in any letter
-//! case on every level, as Go's decoder does, which the annotation is written for.
+//! The host checks what a schema can express, but does not normalize names within lists. So names match in any letter case on every level
+//! here, as in Go's decoder, which the annotation is written for.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use serde_json::{Map, Value};
 use crate::config::ALL;
 use crate::shares::Shares;
 
-/// A pod's effective configuration, as it was written.
+/// A pod's effective configuration, unparsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct PodConfig {
     fields: Map<String, Value>,
 }
 
-/// A field that says what cannot be.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Its path.
+    /// Path of the field.
     pub(crate) field: String,
-    /// What is wrong, and the way out.
+    /// What is wrong, and how to fix it.
     pub(crate) message: String,
 }
 
 impl PodConfig {
-    /// What the pod is to have of its own; `None` where it asks for nothing.
+    /// The pod's own shares; `None` if it asks for none.
     ///
     /// # Errors
     ///
-    /// The first field that cannot be used.
+    /// Returns the first field that cannot be used.
     pub(crate) fn own(&self) -> Result<Option<Shares>, Fault> {
         let cache = Resource::read(&self.fields, "llc", "range", range)?;
         let bandwidth = Resource::read(&self.fields, "mb", "percent", percent)?;
@@ -51,7 +51,7 @@ impl PodConfig {
     }
 }
 
-/// `llc` or `mb`.
+/// The configuration of `llc` or `mb`.
 struct Resource<T> {
     all: Option<T>,
     caches: BTreeMap<u32, Option<T>>,
@@ -126,7 +126,7 @@ fn whole(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|percent| *percent <= ALL)
 }
 
-/// The field of that name, in any letter case; `None` also where it is `null`.
+/// The field with this name, in any letter case; `None` also if it is `null`.
 fn field<'f>(fields: &'f Map<String, Value>, name: &str) -> Option<&'f Value> {
     let written =
         || fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back();
@@ -168,7 +168,7 @@ mod tests {
         serde_json::from_str::<PodConfig>(json).unwrap().own()
     }
 
-    /// Of the ways, and of the memory bandwidth.
+    /// Ways and memory bandwidth.
     type Said = (Option<(u32, u32)>, Option<u32>);
 
     fn shares(all: Said, domains: &[(u32, Said)]) -> Shares {
@@ -187,19 +187,19 @@ mod tests {
                     "mb":{"schemata":{"percent":35},"schemataPerCache":[{"cacheID":0,"percent":80}]}}"#,
                 Some(shares((Some((20, 80)), Some(35)), &[(0, (Some((20, 30)), Some(80)))])),
             ),
-            // In any letter case, on every level.
+            // Names match in any letter case, on every level.
             (
                 r#"{"LLC":{"Schemata":{"RANGE":[0,30]},"schematapercache":[{"cacheid":1,"Range":[0,40]}]},
                     "MB":{"schemata":{"Percent":20}}}"#,
                 Some(shares((Some((0, 30)), Some(20)), &[(1, (Some((0, 40)), None))])),
             ),
-            // What is not named is left to all.
+            // For caches that are not named, `all` applies.
             (
                 r#"{"mb":{"schemataPerCache":[{"cacheID":8,"percent":50}]}}"#,
                 Some(shares((None, None), &[(8, (None, Some(50)))])),
             ),
             (r#"{"llc":{"schemata":{"range":[0,100]}}}"#, Some(shares((Some((0, 100)), None), &[]))),
-            // Other fields are none of its business.
+            // Other fields are ignored.
             (
                 r#"{"catRangeEndPercent":30,"l2":{},"llc":{"schemata":{"range":[0,9],"more":1}}}"#,
                 Some(shares((Some((0, 9)), None), &[])),

@@ -1,62 +1,62 @@
-//! What operators can ask of this policy.
+//! The policy's configuration.
 
 use qosm_sdk::{BandwidthShare, CacheShare, QosClass, Share};
 use serde::Deserialize;
 
-/// The most percent that there are.
+/// 100 percent.
 pub(crate) const ALL: u32 = 100;
 
-/// What `configure` takes: the policy's own configuration, and each class as the node's strategy leaves it.
+/// The effective configuration: the policy's own, and each class of the node's strategy with all layers merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
     /// The policy-level configuration.
     pub policy: Settings,
-    /// The QoS classes; one that is not enabled says nothing.
+    /// The QoS classes; the fields of a class that is not enabled are unset.
     pub classes: Classes,
 }
 
-/// Whether shares stay as they are given.
+/// Whether shares are fixed or follow the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Profile {
-    /// They do.
+    /// Shares stay as configured.
     #[default]
     Static,
-    /// That of BE becomes smaller while latency-sensitive pods are squeezed.
+    /// The share of BE shrinks while latency-sensitive pods are squeezed.
     Dynamic,
 }
 
-/// The policy-level configuration. All but `profile` is about the profile `dynamic`.
+/// The policy-level configuration. All fields but `profile` apply to the profile `dynamic` only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// Whether shares stay as they are given.
+    /// Whether shares are fixed or follow the load.
     pub profile: Profile,
-    /// What a domain's memory can move, in MB/s; 0 = what was seen at most.
+    /// Memory bandwidth of a domain in MB/s; 0 = the maximum seen so far.
     #[serde(rename = "maxBandwidthMBps")]
     pub max_bandwidth_mbps: u64,
-    /// From so much of that on, in percent, a domain's memory is short.
+    /// Percent of that bandwidth from which a domain's memory is short.
     pub bandwidth_high_percent: u32,
-    /// Up to so much of it, it is calm.
+    /// Percent of that bandwidth up to which a domain's memory is calm.
     pub bandwidth_low_percent: u32,
-    /// BE is to blame where it causes at least so much of the traffic, in percent.
+    /// Percent of the traffic from which BE counts as its cause.
     pub be_traffic_percent: u32,
-    /// With less of the cache than this, in percent of what they may use, latency-sensitive containers have lost it.
+    /// Percent of the cache that they may use, below which latency-sensitive containers have lost it.
     pub occupancy_low_percent: u32,
-    /// From so much on they have it back.
+    /// Percent of the cache that they may use, from which latency-sensitive containers have it back.
     pub occupancy_calm_percent: u32,
-    /// By how much BE's range of ways shrinks at a time, in percent of all ways.
+    /// Percent of all ways by which BE's range shrinks at a time.
     pub cache_step_percent: u32,
-    /// It stays at least so wide.
+    /// Minimum width of BE's range, in percent of all ways.
     pub cache_floor_percent: u32,
-    /// By how much BE's share of the memory bandwidth shrinks at a time, in percentage points.
+    /// Percentage points by which BE's share of the memory bandwidth shrinks at a time.
     pub bandwidth_step_percent: u32,
-    /// It stays at least so large.
+    /// Minimum of BE's share of the memory bandwidth, in percent.
     pub bandwidth_floor_percent: u32,
-    /// Least time between two steps.
+    /// Minimum time between two steps, in seconds.
     pub step_seconds: u64,
-    /// After so long a calm a step is given back.
+    /// Time of calm in seconds after which a step is given back.
     pub calm_seconds: u64,
 }
 
@@ -80,7 +80,7 @@ impl Default for Settings {
     }
 }
 
-/// The classes as ConfigMaps have them.
+/// The classes of the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Classes {
@@ -98,29 +98,29 @@ pub struct Classes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResctrlQos {
-    /// Whether the class has shares. The host hands over only those that do, and without this word.
+    /// Whether the class has shares. The host passes only classes that do, and removes this field.
     pub enable: Option<bool>,
-    /// Where its range of ways begins, in percent of all.
+    /// Start of the class's range of ways, in percent of all ways.
     pub cat_range_start_percent: Option<u32>,
-    /// Where it ends.
+    /// End of the range, in percent of all ways.
     pub cat_range_end_percent: Option<u32>,
-    /// Its share of the memory bandwidth, in percent; 0 = nothing is given.
+    /// Share of the memory bandwidth in percent; 0 = not divided.
     pub mba_percent: Option<u32>,
 }
 
-/// A QoS class that has shares.
+/// The shares of a QoS class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shared {
-    /// Where its ways begin, in percent.
+    /// Start of the range of ways, in percent.
     pub(crate) start: u32,
-    /// Where they end.
+    /// End of the range of ways, in percent.
     pub(crate) end: u32,
-    /// Of the memory bandwidth; `None` = nothing is given.
+    /// Share of the memory bandwidth in percent; `None` = not divided.
     pub(crate) bandwidth: Option<u32>,
 }
 
 impl Shared {
-    /// In the contract's terms.
+    /// Converts to the host's type.
     pub(crate) fn share(self) -> Share {
         Share {
             cache: Some(CacheShare::Percent((self.start, self.end))),
@@ -129,7 +129,7 @@ impl Shared {
     }
 }
 
-/// A QoS class, as far as this policy tells them apart.
+/// The QoS classes that this policy distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Lsr,
@@ -141,7 +141,7 @@ pub(crate) enum Class {
 impl Class {
     pub(crate) const EACH: [Self; 4] = [Self::Lsr, Self::Ls, Self::Be, Self::System];
 
-    /// That of a pod.
+    /// The class of a pod.
     pub(crate) fn of(qos: QosClass) -> Self {
         match qos {
             QosClass::Lse | QosClass::Lsr => Self::Lsr,
@@ -151,7 +151,7 @@ impl Class {
         }
     }
 
-    /// What the host knows it by.
+    /// Name of the class at the host.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lsr => "lsr",
@@ -161,7 +161,7 @@ impl Class {
         }
     }
 
-    /// What ConfigMaps know it by.
+    /// Key of the class in the ConfigMap.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Lsr => "lsrClass",
@@ -171,23 +171,23 @@ impl Class {
         }
     }
 
-    /// Where its ways end unless that is given.
+    /// Default end of the range of ways, in percent.
     fn default_end(self) -> u32 {
         if self == Self::Be { 30 } else { ALL }
     }
 
-    /// Whether its pods are what the profile `dynamic` is for.
+    /// Whether the profile `dynamic` protects pods of this class.
     pub(crate) fn is_latency_sensitive(self) -> bool {
         matches!(self, Self::Lsr | Self::Ls)
     }
 }
 
 impl Classes {
-    /// What a class may use; `None` where it has no shares.
+    /// The shares of a class; `None` if it has none.
     ///
     /// # Errors
     ///
-    /// The field that says what cannot be, and the way out.
+    /// Returns a message that names the invalid field and how to fix it.
     pub(crate) fn shared(&self, class: Class) -> Result<Option<Shared>, String> {
         let given = match class {
             Class::Lsr => self.lsr_class,
@@ -218,11 +218,11 @@ impl Classes {
 }
 
 impl Config {
-    /// Checks what serde cannot.
+    /// Checks what serde does not.
     ///
     /// # Errors
     ///
-    /// A sentence that names the field, and the class where it is one of a class.
+    /// Returns a sentence that names the field, and the class if it belongs to one.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.policy.check()?;
         Class::EACH.into_iter().try_for_each(|class| self.classes.shared(class).map(drop))

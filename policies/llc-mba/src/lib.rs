@@ -1,11 +1,11 @@
 //! Shares of the last-level cache and of memory bandwidth, by QoS class and by pod (resctrl: Intel RDT, AMD QoS).
 //!
-//! A QoS class that is enabled is a class of shares, and its pods are in it; pods that ask for shares of their own are in a class with
-//! all others that ask for the same. At every evaluation the whole plan is worked out and declared. Where a class becomes a group of the kernel, which ways a percentage comes to, and what happens when a processor runs out of
-//! classes is the host's work.
+//! Each enabled QoS class is a class of shares that contains its pods; pods with shares of their own are in a class with all pods that ask
+//! for the same shares. Each evaluation computes and declares the whole plan. The host maps classes to groups of the kernel and percentages
+//! to ways, and handles processors that run out of CLOSIDs.
 //!
-//! Reading order: `config` and `annotation` (what can be asked), `shares`, `plan` (who is where), `report` (events), and for
-//! the profile `dynamic`: `signal` (what is measured), `stepper` (how steps are taken), `throttle` (both, on each domain), `saved_state`.
+//! Reading order: `config` and `annotation` (configuration), `shares`, `plan` (pods and their classes), `report` (events), and for the
+//! profile `dynamic`: `signal` (measurements), `stepper` (steps), `throttle` (both, per domain), `saved_state`.
 //!
 //! ```
 //! use llc_mba::LlcMba;
@@ -50,7 +50,7 @@ qosm_sdk::export!(LlcMba);
 #[derive(Clone, Debug, Default)]
 pub struct LlcMba {
     settings: Settings,
-    /// The QoS classes that are enabled.
+    /// The shares of the enabled QoS classes.
     shared: BTreeMap<Class, Shared>,
     pods: BTreeMap<PodId, Tracked>,
     throttle: Throttle,
@@ -119,7 +119,7 @@ impl Policy for LlcMba {
 }
 
 impl LlcMba {
-    /// What BE may use by now, where that is not simply what its operator said.
+    /// The current shares of BE with the profile `dynamic`; `None` with `static`.
     fn throttle_be<H: Host>(&mut self, host: &mut H, window_usec: u64) -> Option<ClassSpec> {
         let be = self.shared.get(&Class::Be).copied();
         let Some(be) = be.filter(|_| self.settings.profile == Profile::Dynamic) else {
@@ -134,7 +134,7 @@ impl LlcMba {
         Some(self.throttle.spec(be, &self.settings))
     }
 
-    /// Declares the classes first: a pod can be put only into a class that is defined.
+    /// Declares the classes first, since a pod can only be assigned to a defined class.
     fn declare(&self, plan: &Plan, host: &mut impl ResctrlAllocation) {
         for (class, spec) in &plan.classes {
             let domains: Vec<_> = spec.shares.domains.iter().map(|(id, share)| (*id, *share)).collect();

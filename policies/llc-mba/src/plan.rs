@@ -1,4 +1,4 @@
-//! Which classes there are, and who is in which.
+//! Computes which classes exist, and which pods are in them.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::config::{Class, Shared};
 use crate::protocol::ANNOTATION;
 use crate::shares::Shares;
 
-/// Classes that pods may ask for on one node, all in all: more than any processor has, and fewer than the host takes.
+/// Maximum number of classes that pods may ask for on a node: more than any processor has, but fewer than the host accepts.
 const OF_PODS: usize = 250;
 
-/// A pod, and what it is to have of its own.
+/// A pod and its own shares.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracked {
     pub(crate) pod: Pod<PodConfig>,
@@ -20,33 +20,33 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    /// Its QoS class.
+    /// The QoS class of the pod.
     pub(crate) fn class(&self) -> Class {
         Class::of(self.pod.qos)
     }
 }
 
-/// A class to be defined.
+/// A class to define.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClassSpec {
     pub(crate) shares: Shares,
     pub(crate) reason: String,
 }
 
-/// All that is wanted of the host.
+/// The complete plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// By name.
+    /// The classes, by name.
     pub(crate) classes: BTreeMap<String, ClassSpec>,
     /// The class of each pod that is in one.
     pub(crate) members: BTreeMap<PodId, String>,
-    /// Pods whose own class would have been one too many.
+    /// Pods whose own class would exceed the maximum number.
     pub(crate) crowded_out: Vec<PodId>,
 }
 
 impl Plan {
-    /// Classes that are enabled are there whether or not a pod is: pods that come with classes of their own must not take their place.
-    /// `be` is what BE may use at present, and why.
+    /// Computes the plan. Enabled classes are defined even without pods, so that classes of single pods do not take their place. `be` has
+    /// the current shares of BE and the reason, if they differ from the configured ones.
     pub(crate) fn new(
         shared: &BTreeMap<Class, Shared>,
         be: Option<ClassSpec>,
@@ -85,14 +85,14 @@ impl Plan {
     }
 }
 
-/// A class as its operator has it.
+/// A class with its configured shares.
 pub(crate) fn of_class(class: Class, shared: Shared) -> ClassSpec {
     let shares = Shares::everywhere(shared.share());
     let reason = format!("{} of resource-qos-config: {shares}", class.key());
     ClassSpec { shares, reason }
 }
 
-/// Why a pod is in a class.
+/// The reason why a pod is in a class.
 pub(crate) fn why(tracked: &Tracked, class: &str) -> String {
     if class == tracked.class().name() {
         format!("its QoS class has shares in {} of resource-qos-config", tracked.class().key())

@@ -1,11 +1,11 @@
-//! How pods and operators speak to this policy.
+//! The configuration of pods and operators, and the policy's description.
 
 use qosm_sdk::{Description, Protocol};
 
-/// How often it looks: traffic is counted over this time, and a step takes effect before the next one is due.
+/// Evaluation interval in milliseconds: traffic is counted over this time, and a step takes effect before the next one is due.
 const INTERVAL_MILLIS: u32 = 1_000;
 
-/// What a class that is enabled has unless more is said.
+/// Defaults of an enabled class.
 const CLASSES: &str = r#"{
     "lsrClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
     "lsClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
@@ -13,10 +13,10 @@ const CLASSES: &str = r#"{
     "systemClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100}
 }"#;
 
-/// The annotation of a pod that asks for shares of its own.
+/// Annotation of a pod with shares of its own.
 pub(crate) const ANNOTATION: &str = "node.koordinator.sh/resctrl";
 
-/// Who the policy is.
+/// Describes the policy.
 pub(crate) fn description() -> Description {
     let protocol = Protocol::new()
         .annotation(ANNOTATION)
@@ -38,7 +38,7 @@ pub(crate) fn description() -> Description {
     .protocol(protocol)
 }
 
-/// The fields of a class, and those of a pod. Names within lists are the policy's to read: the host leaves them as they are written.
+/// The fields of a class and of a pod. The policy matches names within lists itself, since the host leaves them as written.
 const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
     "enable": {"type": "boolean", "description": "whether the class has shares; of classes only"},
     "catRangeStartPercent": {

@@ -1,4 +1,4 @@
-//! Events for owners of pods with shares of their own.
+//! Events for the owners of pods with their own shares.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use qosm_sdk::{ClassState, EventKind, PodEvent, PodId};
 use crate::plan::{Plan, Tracked};
 use crate::protocol::ANNOTATION;
 
-/// The reason of the event.
+/// Reason of the event.
 const NOT_IN_FORCE: &str = "ResctrlNotInForce";
-/// Events of one evaluation, as many as the host takes.
+/// Maximum number of events per evaluation that the host accepts.
 const EVENTS: usize = 256;
-/// Longest account of why not; the host takes messages of 4096 bytes.
+/// Maximum length of the explanation in characters; the host accepts messages of 4096 bytes.
 const WHY_CHARS: usize = 700;
 
 /// The last event of each pod.
@@ -21,8 +21,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Emits an event for each pod whose shares are not in force, once for each reason. Where there are more pods than events, the rest
-    /// follow at the next evaluation.
+    /// Emits an event for each pod whose shares are not in force, once for each reason. If there are more pods than events, the rest
+    /// follows in the next evaluation.
     pub(crate) fn update(
         &mut self,
         plan: &Plan,

@@ -1,9 +1,9 @@
-//! What outlives a restart of the agent: a JSON object with, for each domain, what is taken of BE's ways, what of its bandwidth, and the
-//! largest traffic that was seen.
+//! The saved state: a JSON object with three numbers per domain, namely what is taken of BE's ways and of its bandwidth, and the largest
+//! traffic seen.
 
 use crate::throttle::SavedState;
 
-/// As it is saved; empty where there is nothing to remember.
+/// Serializes the state; empty bytes if there is nothing to save.
 pub(crate) fn encode(state: &SavedState) -> Vec<u8> {
     if state.is_empty() {
         return Vec::new();
@@ -11,7 +11,7 @@ pub(crate) fn encode(state: &SavedState) -> Vec<u8> {
     serde_json::to_vec(state).unwrap_or_default()
 }
 
-/// `None` where it cannot be read.
+/// Reads the state; `None` if the bytes cannot be read.
 pub(crate) fn decode(bytes: &[u8]) -> Option<SavedState> {
     if bytes.is_empty() {
         return Some(SavedState::new());
@@ -19,7 +19,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<SavedState> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// Whether it is worth saving anew: a step was taken, or the largest traffic has grown notably. Each save is a write to a disk.
+/// Whether to save again: a step was taken, or the largest traffic grew by more than a tenth. Each save costs a write to the disk.
 pub(crate) fn is_worth_saving(state: &SavedState, saved: &SavedState) -> bool {
     let zero = (0, 0, 0);
     let ids = state.keys().chain(saved.keys());

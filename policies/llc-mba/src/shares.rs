@@ -1,31 +1,31 @@
-//! What a class may use, everywhere, and what it is called.
+//! The shares of a class on all domains, and the name of the class.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use qosm_sdk::{BandwidthShare, CacheShare, Share};
 
-/// Longest name of a class that the host takes.
+/// Maximum length of a class name that the host accepts, in bytes.
 const NAME_BYTES: usize = 63;
-/// What names of classes begin with that pods asked for.
+/// Prefix of the names of classes that pods ask for.
 pub(crate) const OF_PODS: &str = "pods";
 
-/// Shares of every domain, and of those that differ.
+/// The shares on every domain, with the domains that differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
-    /// Of every domain.
+    /// The share on every domain.
     pub(crate) all: Share,
-    /// Of these, as far as it differs.
+    /// The shares on domains that differ; unset parts are those of `all`.
     pub(crate) domains: BTreeMap<u32, Share>,
 }
 
 impl Shares {
-    /// The same of every domain.
+    /// The same share on every domain.
     pub(crate) fn everywhere(share: Share) -> Self {
         Self { all: share, domains: BTreeMap::new() }
     }
 
-    /// Without what says nothing, so that what comes to the same is the same.
+    /// Removes parts that do not differ from `all`, so that equal shares compare equal.
     pub(crate) fn normalized(mut self) -> Self {
         for own in self.domains.values_mut() {
             own.cache = own.cache.filter(|_| own.cache != self.all.cache);
@@ -35,12 +35,12 @@ impl Shares {
         self
     }
 
-    /// Whether nothing is given at all.
+    /// Whether no share is set at all.
     pub(crate) fn is_nothing(&self) -> bool {
         is_nothing(self.all) && self.domains.is_empty()
     }
 
-    /// The share of one domain.
+    /// The share on one domain.
     pub(crate) fn on(&self, domain: u32) -> Share {
         let own = self.domains.get(&domain);
         Share {
@@ -49,8 +49,8 @@ impl Shares {
         }
     }
 
-    /// A name for the class of all pods that ask for this: it follows from the shares alone, so that pods with equal ones share a
-    /// class, which processors have few of.
+    /// Name of the class of all pods that ask for these shares. It depends on the shares only, so that pods with equal shares are in the
+    /// same class; processors have few classes.
     pub(crate) fn name(&self) -> String {
         let mut name = OF_PODS.to_owned();
         push(&mut name, "", self.all);
@@ -78,7 +78,7 @@ fn push(name: &mut String, domain: &str, share: Share) {
     }
 }
 
-/// FNV-1a.
+/// 64-bit FNV-1a hash.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! Whether latency-sensitive pods are squeezed on a domain: by traffic to its memory, or out of its cache.
+//! Decides whether latency-sensitive pods are squeezed on a domain: by traffic to its memory, or out of its cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use crate::config::{ALL, Class, Settings, Shared};
 use crate::plan::Tracked;
 use crate::stepper::PressureLevel;
 
-/// BE fills its share of a cache from so much of it on, in percent: others may have lines in the same ways.
+/// Percent of its share of a cache from which BE fills it; others may have lines in the same ways.
 const FULL_PERCENT: u64 = 80;
-/// Traffic rises when it comes to so much of its average, in percent, ...
+/// Percent of its average at which traffic has risen ...
 const RISEN_PERCENT: u64 = 125;
-/// ... and is calm again up to so much.
+/// ... and up to which it is calm again.
 const STEADY_PERCENT: u64 = 110;
-/// Traffic that is nothing to speak of, in MB/s.
+/// Traffic in MB/s below which a rise is ignored.
 const MIN_MBPS: u64 = 100;
 
-/// What the host counted, and over which time.
+/// The host's counts over a window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
     pub(crate) domains: Vec<CacheDomain>,
@@ -30,7 +30,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Reads them.
+    /// Reads the columns.
     pub(crate) fn read<H: Host>(host: &mut H, window_usec: u64) -> Self {
         Self {
             domains: host.cache_domains(),
@@ -45,13 +45,13 @@ impl Columns {
 /// Containers of latency-sensitive pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sensitive {
-    /// Those that run, and what of the cache each may use.
+    /// The running containers, and the share that each may use.
     shares: BTreeMap<ContainerId, Share>,
     overrides: BTreeMap<ContainerId, BTreeMap<u32, Share>>,
 }
 
 impl Sensitive {
-    /// Those of these pods.
+    /// The sensitive containers of these pods.
     pub(crate) fn of(pods: &BTreeMap<PodId, Tracked>, shared: &BTreeMap<Class, Shared>) -> Self {
         let mut sensitive = Self::default();
         let all = Share { cache: None, bandwidth: None };
@@ -79,34 +79,34 @@ impl Sensitive {
     }
 }
 
-/// What was counted on one domain. `None` where a part of it was not counted.
+/// Measurements of one domain. `None` if a part of a sum was not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measured {
-    /// Whether a latency-sensitive container may be there.
+    /// Whether a latency-sensitive container may run there.
     pub(crate) is_used: bool,
-    /// Traffic of all, in MB/s.
+    /// Total traffic, in MB/s.
     pub(crate) traffic: Option<u64>,
-    /// BE's.
+    /// Traffic of BE, in MB/s.
     pub(crate) be_traffic: Option<u64>,
-    /// That of latency-sensitive containers.
+    /// Traffic of latency-sensitive containers, in MB/s.
     pub(crate) ls_traffic: Option<u64>,
-    /// What they have in the cache, in bytes, ...
+    /// Cache occupancy of latency-sensitive containers, in bytes, ...
     pub(crate) ls_occupancy: Option<u64>,
-    /// ... and could have.
+    /// ... and what they may use.
     pub(crate) ls_may: Option<u64>,
-    /// What BE has in the cache, in bytes, ...
+    /// Cache occupancy of BE, in bytes, ...
     pub(crate) be_occupancy: Option<u64>,
-    /// ... and could have.
+    /// ... and what it may use.
     pub(crate) be_may: Option<u64>,
 }
 
 impl Measured {
-    /// The counts of one domain, on which BE may use `be_percent` of the ways.
+    /// The measurements of one domain on which BE may use `be_percent` of the ways.
     pub(crate) fn on(domain: &CacheDomain, columns: &Columns, sensitive: &Sensitive, be_percent: u32) -> Self {
         let here = |usage: &[CacheUsage]| usage.iter().find(|usage| usage.domain == domain.id).copied();
         let rate = |bytes: u64| bytes.checked_div(columns.window_usec);
         let be = columns.classes.iter().find(|sample| sample.class == Class::Be.name());
-        // A class that is not in force is not there: its pods are among the rest.
+        // A class that is not in force has no row; its pods are counted with the rest.
         let be_here = be.map(|sample| here(&sample.usage));
         let be_traffic = be_here.map_or(Some(0), |usage| usage?.total_bytes);
         let of_classes = columns.classes.iter().map(|sample| here(&sample.usage)?.total_bytes);
@@ -147,7 +147,7 @@ impl Measured {
         }
     }
 
-    /// Whether the memory is short because of BE. `most` is what it can move, in MB/s.
+    /// Whether the memory is short because of BE. `most` is its bandwidth in MB/s.
     pub(crate) fn bandwidth(&self, most: u64, settings: &Settings) -> (PressureLevel, String) {
         let (Some(traffic), Some(be)) = (self.traffic, self.be_traffic) else {
             return (PressureLevel::Low, "and the traffic is not counted any more".to_owned());
@@ -164,7 +164,7 @@ impl Measured {
         (level, reading)
     }
 
-    /// Whether latency-sensitive containers have lost their cache to BE. `average` is their traffic so far, in MB/s.
+    /// Whether BE displaced latency-sensitive containers from the cache. `average` is their average traffic so far, in MB/s.
     pub(crate) fn cache(&self, average: Option<u64>, settings: &Settings) -> (PressureLevel, String) {
         let (Some(ls), Some(ls_may), Some(be), Some(be_may), Some(traffic), Some(average)) =
             (self.ls_occupancy, self.ls_may, self.be_occupancy, self.be_may, self.ls_traffic, average)
@@ -192,7 +192,7 @@ impl Measured {
     }
 }
 
-/// Of nothing, everything is all.
+/// The percentage of a part; of a whole of 0, any part is 100 %.
 fn percent_of(part: u64, whole: u64) -> u64 {
     let percent = u128::from(part) * u128::from(ALL);
     percent
@@ -301,14 +301,14 @@ mod tests {
         };
         assert_eq!(Measured::on(&domain, &columns, &sensitive, 30), expected);
 
-        // What one does not say, the sum does not say either.
+        // If one part of a sum is unknown, the sum is unknown.
         let mut unknown = columns.clone();
         unknown.rest = vec![usage(8, None, None)];
         assert_eq!(Measured::on(&domain, &unknown, &sensitive, 30).traffic, None);
         let elsewhere = CacheDomain { id: 3, ..domain };
         let nothing = Measured::on(&elsewhere, &columns, &sensitive, 30);
         assert_eq!((nothing.is_used, nothing.traffic, nothing.ls_occupancy), (false, None, None));
-        // A container that is not counted may be on any domain.
+        // A container that is not counted may run on any domain.
         let sensitive = Sensitive { shares: BTreeMap::from([(3, ways(0, 50))]), ..Sensitive::default() };
         assert!(Measured::on(&elsewhere, &columns, &sensitive, 30).is_used);
     }

@@ -1,57 +1,57 @@
-//! How much is taken of one share, step by step, and given back after a calm.
+//! Reduces one share step by step, and gives the steps back after a calm.
 
 /// How much latency-sensitive containers suffer from BE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PressureLevel {
     /// Latency-sensitive containers suffer: take a step.
     High,
-    /// Between the two thresholds: leave it as it is.
+    /// Between the two thresholds: no change.
     Normal,
-    /// None suffers, or it is not counted any more: give back in time.
+    /// No container suffers, or it is not counted any more: give back after some time.
     Low,
 }
 
-/// Bounds of a stepper.
+/// The limits of a stepper.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// The most that may be taken, in percentage points.
+    /// Maximum reduction, in percentage points.
     pub(crate) most: u32,
-    /// Taken or given back at a time.
+    /// Size of a step, in percentage points.
     pub(crate) step: u32,
-    /// Least time between two steps.
+    /// Minimum time between two steps, in microseconds.
     pub(crate) step_usec: u64,
-    /// How long the pressure is low before a step is given back.
+    /// Time in microseconds for which the pressure has to be low before a step is given back.
     pub(crate) calm_usec: u64,
 }
 
-/// What is taken at present.
+/// The current reduction of a share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stepper {
     taken: u32,
-    /// Time since the last step; `None` = there was none.
+    /// Time since the last step, in microseconds; `None` if there was none.
     since_step_usec: Option<u64>,
     calm_usec: u64,
-    /// What the last step was taken on.
+    /// Reason of the last step.
     why: String,
 }
 
 impl Stepper {
-    /// One that goes on where another left off.
+    /// Continues with the reduction of an earlier instance.
     pub(crate) fn taken(taken: u32) -> Self {
         Self { taken, why: "as before the restart".to_owned(), ..Self::default() }
     }
 
-    /// How much is taken within these bounds.
+    /// The current reduction, limited to `most`.
     pub(crate) fn within(&self, most: u32) -> u32 {
         self.taken.min(most)
     }
 
-    /// What the last step was taken on; empty when that is long ago and nothing is taken.
+    /// Reason of the last step; empty if nothing is taken and the last step is older than this window.
     pub(crate) fn why(&self) -> &str {
         &self.why
     }
 
-    /// Lets a window pass that ended like this.
+    /// Processes a window that ended with this pressure level.
     pub(crate) fn update(
         &mut self,
         level: PressureLevel,
@@ -147,7 +147,7 @@ mod tests {
                 prop_assert!(after <= most && before.abs_diff(after) <= step);
                 prop_assert_eq!(&one, &other, "the same for the same");
             }
-            // A step for each three seconds of calm.
+            // One step is given back every three seconds of calm.
             for _ in 0..3 * (most / step + 1) {
                 one.update(PressureLevel::Low, String::new, SECOND, bounds);
             }

@@ -1,4 +1,4 @@
-//! The profile `dynamic`: on each domain, how much of BE's shares is taken at present.
+//! The profile `dynamic`: the current reduction of BE's shares on each domain.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use crate::plan::{ClassSpec, of_class};
 use crate::signal::{Columns, Measured, Sensitive};
 use crate::stepper::{Bounds, PressureLevel, Stepper};
 
-/// Windows that are shorter say nothing of traffic.
+/// Windows shorter than this, in microseconds, say nothing about traffic.
 const MIN_WINDOW_USEC: u64 = 100_000;
-/// Least bandwidth assumed of a domain's memory where none is configured, in MB/s: a single channel moves more.
+/// Minimum bandwidth that is assumed if none is configured, in MB/s: a single memory channel moves more.
 const MIN_MAX_MBPS: u64 = 10_000;
-/// The most that was seen is forgotten so slowly.
+/// Half-life of the largest traffic seen.
 const MAX_HALF_LIFE_USEC: u64 = 3_600_000_000;
-/// What the traffic of latency-sensitive containers is compared with.
+/// Half-life of the average traffic of latency-sensitive containers.
 const AVERAGE_HALF_LIFE_USEC: u64 = 60_000_000;
-/// Longest reason of a class with those of all domains; the host takes reasons of 4096 bytes.
+/// Maximum length of a class's reason, including those of all domains; the host accepts reasons of 4096 bytes.
 const MAX_REASON_BYTES: usize = 3_000;
 /// Microseconds in a second.
 const MICROS: u64 = 1_000_000;
 
-/// Of all domains.
+/// The reductions on all domains.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Throttle {
     domains: BTreeMap<u32, Domain>,
-    /// Time that passed in windows too short to judge.
+    /// Time of windows that were too short to evaluate.
     pending_usec: u64,
 }
 
-/// Of one domain.
+/// The reductions on one domain.
 #[derive(Clone, Debug)]
 struct Domain {
     cache: Stepper,
@@ -41,7 +41,7 @@ struct Domain {
     average: Ewma,
 }
 
-/// What outlives a restart: taken of the cache, of the bandwidth, and the largest traffic seen.
+/// The saved state by domain: reduction of the ways, reduction of the bandwidth, and the largest traffic seen in MB/s.
 pub(crate) type SavedState = BTreeMap<u32, (u32, u32, u64)>;
 
 impl Default for Domain {
@@ -56,7 +56,7 @@ impl Default for Domain {
 }
 
 impl Throttle {
-    /// Goes on where another left off.
+    /// Continues from a saved state.
     pub(crate) fn restore(saved: SavedState) -> Self {
         let restored = saved.into_iter().map(|(id, (cache, bandwidth, most))| {
             let mut domain =
@@ -69,7 +69,7 @@ impl Throttle {
         Self { domains: restored.collect(), pending_usec: 0 }
     }
 
-    /// What is worth remembering.
+    /// The state to save.
     pub(crate) fn saved_state(&self) -> SavedState {
         let saved = self.domains.iter().map(|(&id, domain)| {
             let (cache, bandwidth) = (domain.cache.within(ALL), domain.bandwidth.within(ALL));
@@ -78,7 +78,7 @@ impl Throttle {
         saved.filter(|(_, saved)| *saved != (0, 0, 0)).collect()
     }
 
-    /// Lets time pass without a look.
+    /// Whether the window is too short to evaluate; if so, its time is added to the next one.
     pub(crate) fn is_too_short(&mut self, window_usec: u64) -> bool {
         let is_short = window_usec < MIN_WINDOW_USEC;
         if is_short {
@@ -87,7 +87,7 @@ impl Throttle {
         is_short
     }
 
-    /// Takes or gives back, by what was counted over a window.
+    /// Takes or gives back steps, based on the counts of a window.
     pub(crate) fn update(
         &mut self,
         columns: &Columns,
@@ -101,7 +101,7 @@ impl Throttle {
             // Nothing was counted yet, or there is no cache domain.
             return;
         }
-        // A domain that went offline comes back with nothing taken.
+        // The state of a domain that went offline is dropped.
         self.domains.retain(|id, _| columns.domains.iter().any(|domain| domain.id == *id));
         for domain in &columns.domains {
             let own = self.domains.entry(domain.id).or_default();
@@ -109,7 +109,7 @@ impl Throttle {
         }
     }
 
-    /// What BE may use at present, and why.
+    /// The current shares of BE, and the reason.
     pub(crate) fn spec(&self, be: Shared, settings: &Settings) -> ClassSpec {
         let mut spec = of_class(Class::Be, be);
         for (id, domain) in &self.domains {
@@ -143,7 +143,7 @@ impl Throttle {
 }
 
 impl Domain {
-    /// What is taken, in percentage points: of the ways, and of the memory bandwidth.
+    /// The current reductions, in percentage points: of the ways, and of the memory bandwidth.
     fn taken(&self, be: Shared, settings: &Settings) -> (u32, u32) {
         let (ways, bandwidth) = most(be, settings);
         (self.cache.within(ways), self.bandwidth.within(bandwidth))
@@ -162,7 +162,7 @@ impl Domain {
         let (ways, taken) = self.taken(be, settings);
         let be_percent = be.end.saturating_sub(be.start).saturating_sub(ways);
         let measured = Measured::on(domain, columns, sensitive, be_percent);
-        // While BE is held back the most that is seen says little of what there is.
+        // While BE is throttled, the traffic seen says little about the available bandwidth, so the maximum does not decay.
         self.see(measured.traffic, window_usec, taken == 0);
         let bounds = |most, step| Bounds {
             most,
@@ -205,7 +205,7 @@ impl Domain {
     }
 }
 
-/// The most that may be taken, in percentage points: of the ways, and of the memory bandwidth.
+/// The maximum reductions, in percentage points: of the ways, and of the memory bandwidth.
 fn most(be: Shared, settings: &Settings) -> (u32, u32) {
     let ways = be.end.saturating_sub(be.start).saturating_sub(settings.cache_floor_percent);
     let bandwidth = be.bandwidth.unwrap_or(ALL).saturating_sub(settings.bandwidth_floor_percent);

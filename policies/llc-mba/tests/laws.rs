@@ -1,4 +1,4 @@
-//! What holds for any pods, any annotation and whatever is counted.
+//! Properties that hold for all pods, annotations and counts.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use llc_mba::LlcMba;
@@ -10,7 +10,7 @@ use qosm_sdk::{
     Session, Target, mock,
 };
 
-/// A range of ways with at least one of them.
+/// A range of ways that is not empty.
 fn range() -> impl Strategy<Value = (u32, u32)> {
     (0..100_u32).prop_flat_map(|start| (Just(start), start + 1..=100))
 }
@@ -57,7 +57,7 @@ fn pods(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<PodFacts>> {
     })
 }
 
-/// What is counted in one window on one domain: BE's traffic and that of all others, and who has how much of the cache.
+/// The counts of one window on one domain: traffic of BE and of all others, cache occupancy of latency-sensitive pods and of BE.
 type Window = (Option<u64>, Option<u64>, Option<u64>, Option<u64>);
 
 fn window() -> impl Strategy<Value = Window> {
@@ -98,7 +98,7 @@ impl Run {
         self.host.commit();
     }
 
-    /// Where BE's ways end, and its share of the memory bandwidth, on domain 0.
+    /// The end of BE's ways and its share of the memory bandwidth on domain 0.
     fn be(&self) -> (u32, u32) {
         let (all, domains) = &self.host.classes().defined["be"];
         let own = domains.iter().find(|(id, _)| *id == 0).map(|(_, share)| *share);
