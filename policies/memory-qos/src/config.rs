@@ -1,16 +1,16 @@
-//! What operators and pods can ask of this policy.
+//! The configuration of operators and pods.
 
 use serde::Deserialize;
 
 use crate::formula::HighFormula;
 
-/// What `configure` takes: the policy's own configuration, and each class as the node's strategy leaves it.
+/// The effective configuration: the policy's own, and each class of the node's strategy with all layers merged.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Config {
     /// The policy-level configuration.
     pub policy: PolicyConfig,
-    /// The effective configuration of each QoS class; the tiers' own switches come from here.
+    /// The effective configuration of each QoS class; the switches of the tiers come from here.
     pub classes: Classes,
 }
 
@@ -18,13 +18,13 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PolicyConfig {
-    /// Which formula gives `memory.high`.
+    /// The formula for `memory.high`.
     pub high_formula: HighFormula,
-    /// The most that all pods' `memory.min` may sum up to, in percent of the node's allocatable memory; 0 = no bound. Above
-    /// it, every `memory.min` shrinks by the same factor: where everything is protected, the node has nothing to reclaim.
+    /// Upper bound of the sum of all pods' `memory.min`, in percent of the node's allocatable memory; 0 = no bound. Above it, every
+    /// `memory.min` shrinks by the same factor, since a node with everything protected has nothing to reclaim.
     pub min_total_percent: u32,
-    /// How far `memory.min` stays below a limit, in percent of that limit; 0 = as far as the request reaches. Where
-    /// `memory.min` equals the limit, a container's own page cache cannot be reclaimed, and it is killed instead.
+    /// Minimum distance of `memory.min` below a limit, in percent of the limit; 0 = none. If `memory.min` equals the limit, a container's
+    /// own page cache cannot be reclaimed, and the container is killed instead.
     pub min_below_limit_percent: u32,
 }
 
@@ -34,39 +34,38 @@ impl Default for PolicyConfig {
     }
 }
 
-/// The largest `minTotalPercent`.
+/// Upper bound of `minTotalPercent`.
 pub(crate) const MAX_MIN_TOTAL_PERCENT: u32 = 1000;
 
-/// The effective configuration of each class that is enabled; all fields unset for one that is not.
+/// The effective configuration of each enabled class; all fields of other classes are unset.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Classes {
-    /// LSE and LSR; also the kubepods group.
+    /// LSE and LSR; also for the kubepods cgroup.
     pub lsr_class: MemoryQos,
-    /// LS; also the burstable tier.
+    /// LS; also for the burstable tier.
     pub ls_class: MemoryQos,
-    /// BE; also the besteffort tier.
+    /// BE; also for the besteffort tier.
     pub be_class: MemoryQos,
     /// SYSTEM.
     pub system_class: MemoryQos,
 }
 
-/// The fields of memory QoS, of a pod or of a class. What is not set is left to the kubelet and other policies; what is set, 0
-/// included, is held.
+/// The memory QoS fields of a pod or a class. Unset fields are left to the kubelet and other policies; set fields, including 0, are held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryQos {
-    /// The word that the values came from; `none` switches the pod off.
+    /// The preset that the values came from; `none` switches memory QoS off for the pod.
     pub policy: Option<String>,
     /// `memory.min` in percent of the request.
     pub min_limit_percent: Option<i64>,
     /// `memory.low` in percent of the request.
     pub low_limit_percent: Option<i64>,
-    /// Where `memory.high` stands between request and limit, in percent; 0 = unlimited.
+    /// Position of `memory.high` between request and limit, in percent; 0 = unlimited.
     pub throttling_percent: Option<i64>,
     /// `memory.wmark_ratio`.
     pub wmark_ratio: Option<i64>,
-    /// `memory.wmark_scale_factor`: hundredths of a percent, whatever the name says.
+    /// `memory.wmark_scale_factor`, in hundredths of a percent despite the name.
     pub wmark_scale_permill: Option<i64>,
     /// `memory.wmark_min_adj`.
     pub wmark_min_adj: Option<i64>,
@@ -76,30 +75,30 @@ pub struct MemoryQos {
     pub priority: Option<i64>,
     /// `memory.oom.group`: 0 or 1.
     pub oom_kill_group: Option<i64>,
-    /// `memory.pagecache_limit.enable`, instead of what follows from the size.
+    /// `memory.pagecache_limit.enable`; overrides what follows from the size.
     pub page_cache_enable: Option<bool>,
     /// `memory.pagecache_limit.size` in percent of the pod's limit.
     pub page_cache_limit_percent: Option<i64>,
-    /// `memory.pagecache_limit.size` in bytes; weighs more than the percentage.
+    /// `memory.pagecache_limit.size` in bytes; takes precedence over the percentage.
     pub page_cache_limit_size: Option<i64>,
     /// `memory.pagecache_limit.sync`.
     pub page_cache_reclaim_sync: Option<bool>,
 }
 
-/// A whole-number field with the values that it may have.
+/// A whole-number field and its range.
 pub(crate) struct Number {
-    /// The field's name in JSON.
+    /// Name of the field in JSON.
     pub(crate) field: &'static str,
     /// The smallest value.
     pub(crate) least: i64,
     /// The largest value.
     pub(crate) most: i64,
-    /// What it is, for the schema.
+    /// Description of the field in the schema.
     pub(crate) meaning: &'static str,
     read: fn(&MemoryQos) -> Option<i64>,
 }
 
-/// The fields that are whole numbers. Ranges as Koordinator's webhook and CRD have them.
+/// The whole-number fields, with the ranges of Koordinator's webhook and CRD.
 pub(crate) const NUMBERS: [Number; 11] = [
     Number {
         field: "minLimitPercent",
@@ -180,7 +179,7 @@ pub(crate) const NUMBERS: [Number; 11] = [
     },
 ];
 
-/// A value that its field cannot have.
+/// A value outside the range of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfRange {
     /// The field.
@@ -198,16 +197,16 @@ impl std::fmt::Display for OutOfRange {
 }
 
 impl MemoryQos {
-    /// Whether anything is to be held at all.
+    /// Whether any value is to be held.
     pub(crate) fn asks(&self) -> bool {
         self.policy.as_deref() != Some("none") && *self != Self { policy: self.policy.clone(), ..Self::default() }
     }
 
-    /// Checks every whole number against its range.
+    /// Checks all whole numbers against their ranges.
     ///
     /// # Errors
     ///
-    /// The first field that is out of it.
+    /// Returns the first field that is out of range.
     pub(crate) fn check(&self) -> Result<(), OutOfRange> {
         let wrong = NUMBERS.iter().find_map(|&Number { field, least, most, read, .. }| {
             let value = read(self)?;
@@ -218,11 +217,11 @@ impl MemoryQos {
 }
 
 impl Config {
-    /// Checks what serde cannot.
+    /// Checks what serde does not.
     ///
     /// # Errors
     ///
-    /// A sentence that names the field, and the class where it is one of a class.
+    /// Returns a sentence that names the field, and the class if it belongs to one.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (field, value, most) in [
             ("minTotalPercent", self.policy.min_total_percent, MAX_MIN_TOTAL_PERCENT),

@@ -1,21 +1,21 @@
-//! The arithmetic of one cgroup: percentages of requests and limits into bytes.
+//! The arithmetic of one cgroup: converts percentages of requests and limits into bytes.
 //!
-//! Divisions truncate. Everything is worked out in 128 bits and ends at the largest value that a memcg file takes, so no
-//! request, limit or percentage can overflow.
+//! Divisions truncate. All computations use 128 bits and are capped at the largest value that a memcg file accepts, so no request, limit or
+//! percentage can overflow.
 
 use serde::Deserialize;
 
-/// The largest number of bytes that the kernel's files and Kubernetes' quantities hold.
+/// The largest number of bytes in the kernel's files and in Kubernetes' quantities.
 pub(crate) const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
 
 /// How `memory.high` follows from request, limit and `throttlingPercent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HighFormula {
-    /// So far between request and limit, rounded down to a page. As Koordinator since 1.3 and the kubelet (KEP-2570).
+    /// A point between request and limit, rounded down to a page. Used by Koordinator since 1.3 and by the kubelet (KEP-2570).
     #[default]
     Current,
-    /// So much of the limit, whatever the request, not rounded. As Koordinator up to 1.2 and ack-koordinator document it.
+    /// A share of the limit, whatever the request; not rounded. Documented by Koordinator up to 1.2 and by ack-koordinator.
     Legacy,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn share(amount: u64, percent: i64) -> u64 {
 
 /// `memory.high` of a container.
 ///
-/// `base` is the container's limit, else its pod's, or what the node can give where neither has one. 0 percent lifts the bound.
+/// `base` is the container's limit, else its pod's, or the node's allocatable memory if neither has one. 0 percent means unlimited.
 pub(crate) fn high(formula: HighFormula, request: u64, base: u64, percent: i64, page: u64) -> High {
     if percent == 0 {
         return High::Unlimited;
@@ -48,8 +48,8 @@ pub(crate) fn high(formula: HighFormula, request: u64, base: u64, percent: i64, 
     }))
 }
 
-/// `memory.high` is never less than one page, nor than `needed` in whole pages: a bound of 0 is the strongest that there is, and
-/// no percentage of an amount means it.
+/// Raises `memory.high` to at least one page, and to `needed` rounded down to whole pages: a bound of 0 is the strictest one, and no
+/// percentage of an amount means that.
 pub(crate) fn high_at_least(high: High, needed: u64, page: u64) -> High {
     let page = page.max(1);
     match high {
@@ -58,7 +58,7 @@ pub(crate) fn high_at_least(high: High, needed: u64, page: u64) -> High {
     }
 }
 
-/// `memory.low` is no less than `memory.min`, where both are wanted; 0 stays 0.
+/// Raises `memory.low` to at least `memory.min` if both are set; 0 stays 0.
 pub(crate) fn low_over_min(low: Option<u64>, min: Option<u64>) -> Option<u64> {
     match (low, min) {
         (Some(low), Some(min)) if low > 0 => Some(low.max(min)),
@@ -66,7 +66,7 @@ pub(crate) fn low_over_min(low: Option<u64>, min: Option<u64>) -> Option<u64> {
     }
 }
 
-/// `memory.high` is no less than `memory.min`, where both are wanted; 0 stays 0.
+/// Raises `memory.high` to at least `memory.min` if both are set; 0 stays 0.
 pub(crate) fn high_over_min(high: Option<High>, min: Option<u64>) -> Option<High> {
     match (high, min) {
         (Some(High::Bytes(bytes)), Some(min)) if bytes > 0 => Some(High::Bytes(bytes.max(min))),
@@ -74,13 +74,12 @@ pub(crate) fn high_over_min(high: Option<High>, min: Option<u64>) -> Option<High
     }
 }
 
-/// The part of `value` that is left when `total`, of which it is a part, has to fit into `cap`. Parts never sum up to more
-/// than the cap.
+/// Scales `value`, a part of `total`, so that the total fits into `cap`. The scaled parts never add up to more than the cap.
 pub(crate) fn scaled(value: u64, cap: u64, total: u128) -> u64 {
     if total <= u128::from(cap) {
         return value;
     }
-    // total > cap >= 0, so it is no zero.
+    // total > cap >= 0, so it is not 0.
     u64::try_from(u128::from(value) * u128::from(cap) / total).unwrap_or(MAX_BYTES)
 }
 
@@ -89,7 +88,7 @@ pub(crate) fn total(parts: impl IntoIterator<Item = u64>) -> u128 {
     parts.into_iter().map(u128::from).sum()
 }
 
-/// The most protection that leaves `below_percent` percent of the limit reclaimable; at 0 nothing is capped.
+/// Lowers `memory.min` so that `below_percent` percent of the limit stay reclaimable; 0 changes nothing.
 pub(crate) fn below_limit(min: u64, limit: Option<u64>, below_percent: u32) -> u64 {
     match limit {
         Some(limit) if below_percent > 0 => min.min(limit.saturating_sub(share(limit, i64::from(below_percent)))),
@@ -97,7 +96,7 @@ pub(crate) fn below_limit(min: u64, limit: Option<u64>, below_percent: u32) -> u
     }
 }
 
-/// A sum that ends at [`MAX_BYTES`].
+/// A sum that is capped at [`MAX_BYTES`].
 pub(crate) fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
     parts.into_iter().fold(0, |total: u64, part| total.saturating_add(part).min(MAX_BYTES))
 }
@@ -142,7 +141,7 @@ mod tests {
             (GIB, GIB, 40, 4096, GIB),
             (0, GIB, 80, 65536, 858_980_352),
             (100 * MIB, 100 * MIB + 4095, 100, 4096, 100 * MIB),
-            // Above the node's allocatable memory and not limited: between the two.
+            // The request exceeds the node's allocatable memory and there is no limit: between the two.
             (4 * GIB, 2 * GIB, 50, 4096, 3 * GIB),
             (4 * GIB, 2 * GIB, 100, 4096, 2 * GIB),
             (0, 4095, 100, 4096, 0),

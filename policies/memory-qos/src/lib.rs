@@ -1,7 +1,8 @@
 //! Memory QoS: percentages of requests and limits become memcg settings on tiers, pods and containers.
 //!
-//! [`MemoryQosPolicy`] holds the node's pods; each evaluation works out the whole plan from them and declares it. Reading order: `config` (what can be asked), `resources` (what a pod requests), `formula`,
-//! `plan` (what is held where). Merging layers and checking annotations is the host's work, and so is every kernel rule.
+//! [`MemoryQosPolicy`] keeps the node's pods; each evaluation computes and declares the whole plan. Reading order: `config`
+//! (configuration), `resources` (requests and limits of pods), `formula`, `plan` (values of each cgroup). The host merges layers, checks
+//! annotations and follows the kernel's rules.
 //!
 //! ```
 //! use memory_qos::MemoryQosPolicy;
@@ -34,7 +35,7 @@ pub struct MemoryQosPolicy {
     config: Config,
     pods: Pods<MemoryQos>,
     shrink: Option<Shrink>,
-    /// Amounts without a unit that were told.
+    /// Amounts without a unit that were logged.
     lost_units: BTreeSet<LostUnit>,
 }
 
@@ -86,7 +87,7 @@ impl Policy for MemoryQosPolicy {
 }
 
 impl MemoryQosPolicy {
-    /// Tells the operator when protection starts and when it stops to be more than the node can promise.
+    /// Logs when all pods together start or stop asking for more `memory.min` than the node can give.
     fn report(&self, host: &mut impl Log, shrink: Option<Shrink>) {
         match (self.shrink, shrink) {
             (None, Some(Shrink { total, cap })) => host.log(

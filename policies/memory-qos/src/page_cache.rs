@@ -4,7 +4,7 @@ use crate::config::MemoryQos;
 use crate::formula::share;
 use crate::reason::{Reason, Size};
 
-/// What goes into `memory.pagecache_limit.*`; `None` = not wanted.
+/// The values of `memory.pagecache_limit.*`; `None` = not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageCacheLimit {
     /// `enable`.
@@ -16,13 +16,13 @@ pub(crate) struct PageCacheLimit {
 }
 
 impl PageCacheLimit {
-    /// From the size, capped at the pod's limit, else from the percentage of that limit, which a pod without one has not, and at
-    /// least one page. No size, or none above 0, switches the limit off, as does a percentage of 0; an explicit switch overrides
-    /// that.
+    /// Computes the limit from the size, capped at the pod's limit, or else from the percentage of the pod's limit, at least one page. A
+    /// size of 0 or less, or a percentage of 0, switches the limit off. With neither, or with a percentage but no pod limit, nothing is
+    /// set. An explicit switch overrides `enable`.
     pub(crate) fn new(qos: &MemoryQos, pod_limit: Option<u64>, page: u64) -> Self {
         let size = match (qos.page_cache_limit_size, qos.page_cache_limit_percent) {
             (Some(size), _) => Some(u64::try_from(size).unwrap_or(0).min(pod_limit.unwrap_or(u64::MAX))),
-            // Rounded down to nothing, a strict limit would be none.
+            // Rounding a small limit down to 0 would switch it off.
             (None, Some(percent)) if percent > 0 => pod_limit.map(|limit| match share(limit, percent) {
                 0 => page.max(1),
                 size => size,
@@ -38,7 +38,7 @@ impl PageCacheLimit {
         }
     }
 
-    /// Says where it comes from.
+    /// Adds the origin of the limit to the reason.
     pub(crate) fn explain(self, qos: &MemoryQos, pod_limit: Option<u64>, reason: &mut Reason) {
         match (self.size, qos.page_cache_limit_size, qos.page_cache_limit_percent) {
             (Some(0), ..) => reason.add("page cache limit 0"),
@@ -80,7 +80,7 @@ mod tests {
             (size(1 << 20), None, limit(on, Some(1 << 20), off)),
             (size(1 << 40), Some(GIB), limit(on, Some(GIB), off)),
             (MemoryQos { page_cache_reclaim_sync: on, ..size(1 << 20) }, None, limit(on, Some(1 << 20), on)),
-            // The size weighs more than the percentage, 0 included.
+            // The size takes precedence over the percentage, even if it is 0.
             (
                 MemoryQos { page_cache_limit_percent: Some(50), ..size(1 << 20) },
                 Some(GIB),

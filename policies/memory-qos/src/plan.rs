@@ -1,7 +1,7 @@
-//! What is to be held on every cgroup of the node, worked out afresh from the pods that are there.
+//! Computes the values to hold on every cgroup of the node from its current pods.
 //!
-//! Three levels: a container from its own resources, a pod from the pod's, a tier from the sum of its pods. A group's
-//! protection always covers that of the groups in it, because the kernel grants a child no more than its parent has.
+//! There are three levels: a container's values follow from its own resources, a pod's from those of the pod, and a tier's from the sum of
+//! its pods. The protection of a cgroup always covers that of its children, since the kernel grants a child no more than its parent has.
 
 mod unmet;
 
@@ -18,48 +18,48 @@ use crate::resources::{self, LostUnit, Resources};
 
 pub(crate) use self::unmet::Unmet;
 
-/// The node, as far as it matters here.
+/// The facts about the node that the plan needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeMemory {
-    /// `status.allocatable.memory`; 0 = not known.
+    /// `status.allocatable.memory` in bytes; 0 if unknown.
     pub(crate) allocatable: u64,
-    /// Size of a page.
+    /// Page size in bytes.
     pub(crate) page: u64,
 }
 
-/// What is wanted for one cgroup, and why.
+/// The values of one cgroup, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// The values; never all unset.
     pub(crate) protection: Protection,
-    /// Where they come from.
+    /// The reason for the values.
     pub(crate) reason: String,
 }
 
-/// Every `memory.min` shrinks so that their sum fits.
+/// How much every `memory.min` shrinks so that their sum fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shrink {
-    /// What all pods together would be given.
+    /// The sum of all pods' `memory.min`, in bytes.
     pub(crate) total: u128,
-    /// What they may have.
+    /// The upper bound of the sum, in bytes.
     pub(crate) cap: u64,
 }
 
-/// The whole node.
+/// The plan for the whole node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// In the order tiers, pods, containers.
+    /// The values by target, in the order tiers, pods, containers.
     pub(crate) settings: BTreeMap<Target, Setting>,
-    /// Set where the pods ask for more `memory.min` than they may have.
+    /// Set if the pods ask for more `memory.min` than allowed.
     pub(crate) shrink: Option<Shrink>,
-    /// Amounts that cannot be meant.
+    /// Implausibly small amounts.
     pub(crate) lost_units: BTreeSet<LostUnit>,
-    /// What is asked for and comes to nothing, or to less.
+    /// Configured values that have no effect, or less than configured.
     pub(crate) unmet: Vec<Unmet>,
 }
 
 impl Plan {
-    /// Works out everything. Pods that have ended or for which nothing is asked do not count.
+    /// Computes the plan. Pods that have ended or have no configuration do not count.
     pub(crate) fn new<'a>(
         config: &Config,
         node: NodeMemory,
@@ -94,7 +94,7 @@ impl Plan {
     }
 }
 
-/// One pod on the way to its settings.
+/// A pod whose settings are being computed.
 struct PodProtection<'a> {
     pod: &'a PodFacts,
     qos: &'a MemoryQos,
@@ -120,7 +120,7 @@ impl<'a> PodProtection<'a> {
                 ContainerProtection { container, resources, levels: GroupProtection::new(qos, resources, policy) }
             })
             .collect();
-        // No file takes more than MAX_BYTES, so what a pod can give its containers ends there.
+        // No file accepts more than MAX_BYTES, so a pod cannot give its containers more than that.
         let asked = total(containers.iter().filter_map(|container| container.levels.min));
         for container in &mut containers {
             container.levels.min = container.levels.min.map(|min| formula::scaled(min, MAX_BYTES, asked));
@@ -131,7 +131,7 @@ impl<'a> PodProtection<'a> {
         Self { pod, qos, resources, all, containers }
     }
 
-    /// Takes what does not fit off `memory.min`, and brings `memory.low` into line with what is left.
+    /// Shrinks `memory.min`, and adjusts `memory.low` to the result.
     fn settle(&mut self, shrink: Option<Shrink>) {
         for container in &mut self.containers {
             container.levels.settle(shrink);
@@ -168,13 +168,13 @@ impl<'a> PodProtection<'a> {
     }
 }
 
-/// The most that all `memory.min` together may be; `None` = no bound.
+/// Upper bound of the sum of all `memory.min`, in bytes; `None` = no bound.
 fn min_cap(policy: &PolicyConfig, node: NodeMemory) -> Option<u64> {
     (policy.min_total_percent > 0 && node.allocatable > 0)
         .then(|| share(node.allocatable, i64::from(policy.min_total_percent)))
 }
 
-/// A tier: the sum of its pods, all pods for the kubepods group, and the switches of the class that stands for it.
+/// The values of a tier: the sum of its pods (all pods for the kubepods cgroup), and the OOM switches of the corresponding class.
 fn tier_setting(tier: Tier, pods: &[PodProtection<'_>], classes: &Classes) -> Setting {
     let within = || pods.iter().filter(move |levels| tier == Tier::Guaranteed || tier == tier_of(levels.pod));
     let sum = |values: Vec<u64>| (!values.is_empty()).then(|| sum(values));
@@ -211,7 +211,7 @@ fn tier_of(pod: &PodFacts) -> Tier {
     }
 }
 
-/// A container on the way to its `memory.high`.
+/// A container whose `memory.high` is being computed.
 struct Throttled<'a> {
     pod: &'a PodFacts,
     container: &'a Container,
@@ -223,7 +223,7 @@ impl Throttled<'_> {
     fn bound(&self, qos: &MemoryQos, policy: &PolicyConfig, node: NodeMemory, reason: &mut Reason) -> Option<Bound> {
         let percent = qos.throttling_percent?;
         let (base, base_name) = self.base(node);
-        // Where neither a limit nor the node's memory is known, any bound would be made up.
+        // Without a limit and without the node's memory, any bound would be arbitrary.
         if base == 0 && percent != 0 {
             return None;
         }
@@ -254,7 +254,7 @@ impl Throttled<'_> {
         })
     }
 
-    /// What its memory ends at: its own limit, else its pod's, else the node.
+    /// The upper bound of the container's memory and its name: its own limit, else its pod's, else the node's allocatable memory.
     fn base(&self, node: NodeMemory) -> (u64, &'static str) {
         match self.resources.limit {
             Some(limit) if resources::has_limit(self.pod, self.container) => (limit, "limit"),
@@ -263,8 +263,8 @@ impl Throttled<'_> {
         }
     }
 
-    /// What no percentage takes from it. A limit below the request can only be one that lost its unit; a container without a request
-    /// may count on what is left of its pod's.
+    /// The minimum of `memory.high`. A limit below the request must have lost its unit, so the request counts; a container without a
+    /// request may count on the rest of its pod's request.
     fn needed(&self, formula: HighFormula) -> u64 {
         let Resources { request, limit } = self.resources;
         match formula {
@@ -275,7 +275,7 @@ impl Throttled<'_> {
     }
 }
 
-/// The numbers that go into the files of a pod and its containers as they are.
+/// The values that go unchanged into the files of a pod and its containers.
 fn statics(qos: &MemoryQos) -> Protection {
     Protection {
         wmark_ratio_percent: qos.wmark_ratio.and_then(|percent| u32::try_from(percent).ok()),
@@ -298,7 +298,7 @@ fn explain_statics(qos: &MemoryQos, reason: &mut Reason) {
     explain_oom(qos, reason);
 }
 
-/// What the OOM killer heeds.
+/// The values for the OOM killer.
 fn oom(qos: &MemoryQos) -> Protection {
     Protection {
         oom_priority: qos.priority.and_then(|priority| u32::try_from(priority).ok()),

@@ -1,4 +1,4 @@
-//! `memory.min` and `memory.low` of one cgroup while they are being worked out, with the reason of each.
+//! `memory.min` and `memory.low` of one cgroup during the computation, with the reason of each.
 
 use crate::config::{MemoryQos, PolicyConfig};
 use crate::formula::{below_limit, low_over_min, scaled, share};
@@ -6,19 +6,19 @@ use crate::plan::Shrink;
 use crate::reason::{Reason, Size};
 use crate::resources::Resources;
 
-/// Protection of one pod or container.
+/// Protection of a pod or container.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupProtection {
-    /// `memory.min`; `None` = not wanted.
+    /// `memory.min` in bytes; `None` = not set.
     pub(crate) min: Option<u64>,
-    /// `memory.low`; `None` = not wanted.
+    /// `memory.low` in bytes; `None` = not set.
     pub(crate) low: Option<u64>,
     min_reason: String,
     low_reason: String,
 }
 
 impl GroupProtection {
-    /// The configured percentages of the request, `memory.min` kept below the limit as far as the policy says.
+    /// Computes the configured percentages of the request; `memory.min` is kept below the limit as the policy requires.
     pub(crate) fn new(qos: &MemoryQos, resources: Resources, policy: &PolicyConfig) -> Self {
         let request = Size::from(resources.request);
         let mut levels = Self::default();
@@ -39,7 +39,7 @@ impl GroupProtection {
         levels
     }
 
-    /// Raises `memory.min`, where it is wanted, to what the groups within need.
+    /// Raises `memory.min`, if it is set, to what the child cgroups need.
     pub(crate) fn cover_min(&mut self, children: u64) {
         if let Some(min) = self.min.as_mut().filter(|min| **min < children) {
             *min = children;
@@ -47,7 +47,7 @@ impl GroupProtection {
         }
     }
 
-    /// Raises `memory.low`, where it is wanted, to what the groups within need.
+    /// Raises `memory.low`, if it is set, to what the child cgroups need.
     pub(crate) fn cover_low(&mut self, children: u64) {
         if let Some(low) = self.low.as_mut().filter(|low| **low < children) {
             *low = children;

@@ -1,13 +1,13 @@
-//! How pods and operators speak to this policy.
+//! The configuration of pods and operators, and the policy's description.
 
 use qosm_sdk::{Description, Preset, Protocol};
 
 use crate::config::{MAX_MIN_TOTAL_PERCENT, NUMBERS, Number};
 
-/// What a class stands for, both as the template of `policy: auto` and as the default of a class that is enabled.
+/// Values of each class, both for the preset `auto` and as the defaults of an enabled class.
 ///
-/// Fields whose recommended value is the neutral 0 are left out, so what the kubelet or a person put
-/// there stays. An explicit 0 is held.
+/// Fields whose recommended value is the neutral 0 are left out, so that values of the kubelet or of an administrator stay. An explicit 0
+/// is held.
 const CLASSES: &str = r#"{
     "lsrClass": {"wmarkRatio": 95, "wmarkScalePermill": 20, "wmarkMinAdj": -25},
     "lsClass": {"wmarkRatio": 95, "wmarkScalePermill": 20, "wmarkMinAdj": -25},
@@ -15,10 +15,10 @@ const CLASSES: &str = r#"{
     "systemClass": {}
 }"#;
 
-/// What `none` stands for.
+/// Values of the preset `none`.
 const NONE: &str = r#"{"lsrClass": {}, "lsClass": {}, "beClass": {}, "systemClass": {}}"#;
 
-/// Who the policy is.
+/// Describes the policy.
 pub(crate) fn description() -> Description {
     let protocol = Protocol::new()
         .annotation("koordinator.sh/memoryQOS")
@@ -40,7 +40,7 @@ pub(crate) fn description() -> Description {
     .protocol(protocol)
 }
 
-/// The fields of a pod's or a class's configuration.
+/// The schema of a pod's or class's configuration.
 fn schema() -> String {
     let numbers: String = NUMBERS
         .iter()

@@ -1,8 +1,8 @@
-//! How reasons are put: short, and with the numbers that a value came from.
+//! Formats reasons: short, with the numbers that a value was computed from.
 
 use std::fmt;
 
-/// Bytes as people read them: in the largest binary unit that divides them, so that nothing is rounded away.
+/// An amount of bytes, formatted in the largest binary unit that divides it, so that nothing is rounded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size(u128);
 

@@ -1,8 +1,8 @@
-//! What a pod and its containers request and are limited to, in bytes of the memory that counts for them.
+//! The memory requests and limits of pods and containers, in bytes.
 //!
-//! A pod that declares the class BE runs on reclaimed memory, so its batch resources count; every other pod's native ones do,
-//! whatever its Kubernetes QoS. A limit of 0 is no limit. Where a container has none, the next to bound it is its pod
-//! (`spec.resources`, KEP-2837), and only then the node.
+//! A pod that declares the class BE runs on reclaimed memory, so its batch resources count; for all other pods the native resources count,
+//! whatever their Kubernetes QoS. A limit of 0 means no limit. A container without a limit is bounded by its pod (`spec.resources`,
+//! KEP-2837), and otherwise by the node.
 
 use std::cmp::max;
 use std::fmt;
@@ -11,42 +11,42 @@ use qosm_sdk::{Container, ContainerKind, ContainerState, PodFacts, QosClass};
 
 use crate::formula::{MAX_BYTES, sum};
 
-/// The extended resource of reclaimed memory, in today's spelling and in two older ones.
+/// The extended resource of reclaimed memory: the current name and two older ones.
 const BATCH_MEMORY: [&str; 3] =
     ["kubernetes.io/batch-memory", "koordinator.sh/batch-memory", "alibabacloud.com/reclaimed-memory"];
 
-/// Less memory than any container starts with: runtimes themselves refuse limits below some hundred KiB.
+/// A memory amount below this is implausible: container runtimes refuse limits below some hundred KiB.
 const PLAUSIBLE_BYTES: u64 = 1 << 20;
 
 /// A request and a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
-    /// 0 when not said.
+    /// 0 if not set.
     pub(crate) request: u64,
     /// `None` = unlimited.
     pub(crate) limit: Option<u64>,
 }
 
-/// Which memory counts.
+/// The kind of memory resource that counts for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Native,
     Batch,
 }
 
-/// What one container has; without a limit of its own, that of its pod.
+/// The resources of a container; without a limit of its own, that of its pod.
 pub(crate) fn of_container(pod: &PodFacts, container: &Container) -> Resources {
     let memory = memory(pod);
     let own = memory.of(container);
     let limit = match memory {
         Memory::Native => pod.memory_limit_of(container),
-        // The pod's cgroup has its native limit, whatever its containers run on.
+        // The pod's cgroup has the native limit even if its containers run on batch memory.
         Memory::Batch => own.limit.or(pod.memory_limit_bytes),
     };
     Resources { limit: finite(limit), ..own }
 }
 
-/// What a pod's containers are to request so that they have something.
+/// Name of the resource that a pod's containers have to request.
 pub(crate) fn requested_name(pod: &PodFacts) -> &'static str {
     match memory(pod) {
         Memory::Native => "memory",
@@ -54,12 +54,12 @@ pub(crate) fn requested_name(pod: &PodFacts) -> &'static str {
     }
 }
 
-/// Whether a container's limit is its own.
+/// Whether the container has a limit of its own.
 pub(crate) fn has_limit(pod: &PodFacts, container: &Container) -> bool {
     memory(pod).of(container).limit.is_some()
 }
 
-/// What a container that requests nothing itself may count on of its pod's request.
+/// The part of the pod's request that a container without a request may count on; 0 if there is none.
 pub(crate) fn left_of_pod_request(pod: &PodFacts, container: &Container) -> u64 {
     match memory(pod) {
         Memory::Native if memory(pod).of(container).request == 0 => pod.memory_request_of(container).min(MAX_BYTES),
@@ -67,7 +67,7 @@ pub(crate) fn left_of_pod_request(pod: &PodFacts, container: &Container) -> u64 
     }
 }
 
-/// An amount of memory that is too small to be meant: a unit was lost.
+/// An implausibly small amount of memory, which probably lost its unit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LostUnit {
     /// Namespace and name.
@@ -89,7 +89,7 @@ impl fmt::Display for LostUnit {
     }
 }
 
-/// Amounts of a pod and its containers that no container can run in.
+/// The amounts of a pod and its containers that are too small to run a container.
 pub(crate) fn lost_units(pod: &PodFacts) -> Vec<LostUnit> {
     let memory = memory(pod);
     let mut found = Vec::new();
@@ -107,18 +107,17 @@ pub(crate) fn lost_units(pod: &PodFacts) -> Vec<LostUnit> {
     for container in pod.containers.iter().filter(|container| !ended(container)) {
         let (name, request, limit) = memory.asked(container);
         look(Some(&container.name), "limits", name, limit);
-        // One word for both where they are the same.
+        // If request and limit are equal, one message is enough.
         look(Some(&container.name), "requests", name, request.filter(|_| request != limit));
     }
     found
 }
 
-/// What the pod as a whole has.
+/// The resources of the pod as a whole.
 ///
-/// The request is that of what runs now: regular containers and sidecars that have not ended, and the peak of ordinary init
-/// containers only while one of them is still to run or to end. A pod-level request takes the place of both; the overhead
-/// comes on top. The limit is the one that the kubelet gives the pod's cgroup: finite only where every container that stays
-/// is limited, or the pod itself is.
+/// The request covers what runs now: regular containers and sidecars that have not ended, and the peak of ordinary init containers while
+/// one of them is still waiting or running. A pod-level request replaces both; the overhead is added. The limit is the one that the kubelet
+/// writes for the pod's cgroup: finite only if every regular container and sidecar has a limit, or the pod itself has one.
 pub(crate) fn of_pod(pod: &PodFacts) -> Resources {
     let memory = memory(pod);
     let staying = || pod.containers.iter().filter(|container| container.kind != ContainerKind::Init);
@@ -150,7 +149,7 @@ impl Memory {
         Resources { request: request.unwrap_or(0).min(MAX_BYTES), limit: finite(limit) }
     }
 
-    /// The resource that counts, its request and its limit, as the specification has them.
+    /// Name, request and limit of the resource that counts, as in the specification.
     fn asked(self, container: &Container) -> (&str, Option<u64>, Option<u64>) {
         match self {
             Self::Native => ("memory", container.memory_request_bytes, container.memory_limit_bytes),
@@ -172,15 +171,15 @@ fn ended(container: &Container) -> bool {
     container.state == ContainerState::Terminated
 }
 
-/// Whether ordinary init containers still matter. One that waits beside a started regular container has been, and its status
-/// is gone.
+/// Whether ordinary init containers still matter. If a regular container has started, a waiting init container has already run, and its
+/// status is gone.
 fn initialising(pod: &PodFacts) -> bool {
     let any = |kind, state| pod.containers.iter().any(|container| container.kind == kind && container.state == state);
     any(ContainerKind::Init, ContainerState::Running)
         || any(ContainerKind::Init, ContainerState::Waiting) && !any(ContainerKind::Regular, ContainerState::Running)
 }
 
-/// The most that one ordinary init container takes together with the sidecars that were started before it.
+/// The largest amount of an ordinary init container together with the sidecars started before it.
 fn init_peak(pod: &PodFacts, bytes: impl Fn(&Container) -> u64) -> u64 {
     let mut sidecars = 0;
     let mut peak = 0;

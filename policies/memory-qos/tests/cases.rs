@@ -1,4 +1,4 @@
-//! The cases under `tests/cases`, played to the policy's own code.
+//! Runs the cases in `tests/cases` against the policy's native code.
 
 use memory_qos::MemoryQosPolicy;
 use qosm_sdk::testing::{Failures, Native, run_folder};

@@ -1,4 +1,4 @@
-//! What holds for any pods and any configuration.
+//! Properties that hold for all pods and configurations.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use memory_qos::MemoryQosPolicy;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use qosm_sdk::{KubeQos, PodFacts, PodId, Session, Target, Tier, mock, strategies};
 
 prop_compose! {
-    /// A configuration as the host hands it over: fields within their ranges.
+    /// A configuration as the host passes it: all fields within their ranges.
     fn config()(
         percents in (option::of(0..=100), option::of(0..=100), option::of(0..=100)),
         wmark in (option::of(0..=100), option::of(1..=1000), option::of(-25..=50)),
@@ -30,7 +30,7 @@ prop_compose! {
     }
 }
 
-/// Pods ask for anything that the fields can hold, sensible or not.
+/// Pods with any amounts that the fields can hold, plausible or not.
 fn pods(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<PodFacts>> {
     strategies::pods(count, config())
 }
@@ -55,7 +55,7 @@ impl Run {
         self.host.commit()
     }
 
-    /// The number that is held; `None` where nothing is, or no bound.
+    /// The number held on a knob; `None` if nothing is held, or no bound.
     fn number(&self, target: Target, knob: &str) -> Option<i64> {
         match self.host.held(target, knob)? {
             mock::Value::Number(number) => Some(number),

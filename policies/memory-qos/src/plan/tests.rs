@@ -47,7 +47,7 @@ fn bytes(bytes: u64) -> Option<Bound> {
     Some(Bound::Bytes(bytes))
 }
 
-/// The pod of the reference's own test: one container without anything, one with 1 GiB of batch memory.
+/// The pod of the reference's own test: one container without resources, one with 1 GiB of batch memory.
 fn batch_pod() -> PodFacts {
     let batch = ExtendedResource { name: "kubernetes.io/batch-memory".into(), request: Some(GIB), limit: Some(GIB) };
     let with_batch = Container { extended_resources: vec![batch], ..container(2, None, None) };
@@ -307,7 +307,7 @@ fn a_tiers_low_covers_a_low_that_was_raised_to_min() {
 
 #[test]
 fn a_pod_covers_containers_that_its_own_request_leaves_out() {
-    // The running init container of a BE pod is no part of the pod's batch request.
+    // The running init container of a BE pod does not count in the pod's batch request.
     let mut pod = batch_pod();
     pod.containers[1].kind = ContainerKind::Init;
     let plan = plan_one(r#"{"minLimitPercent":100,"lowLimitPercent":100}"#, pod);

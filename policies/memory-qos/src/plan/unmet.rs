@@ -1,4 +1,4 @@
-//! What a pod is configured for and does not get, and why.
+//! Configured values that a pod does not get, and why.
 
 use qosm_sdk::Target;
 
@@ -6,14 +6,14 @@ use crate::plan::{NodeMemory, PodProtection, Shrink};
 use crate::reason::Size;
 use crate::resources;
 
-/// One knob that comes to nothing, or to less than was asked for.
+/// A knob without effect, or with less effect than configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unmet {
-    /// Of what.
+    /// The pod or container.
     pub(crate) target: Target,
-    /// The knob, as plans name it.
+    /// Name of the knob, as in plans.
     pub(crate) knob: &'static str,
-    /// The reason, with the way out.
+    /// The reason, and how to fix it.
     pub(crate) why: String,
 }
 
@@ -32,9 +32,8 @@ impl PodProtection<'_> {
         }
         for container in &self.containers {
             let (target, resources) = (Target::Container(container.container.id), container.resources);
-            // The pod's own request protects the pod's cgroup, and what no child claims of that the kernel hands down
-            // (memory_recursiveprot, with which systemd mounts cgroup v2): where something is left, nothing that was asked for is
-            // missing.
+            // The pod's own request protects its cgroup, and the kernel distributes what no child claims of that (memory_recursiveprot,
+            // with which systemd mounts cgroup v2). If something is left, the container is protected although it requests nothing itself.
             let is_covered = resources::left_of_pod_request(self.pod, container.container) > 0;
             let of_request = [
                 ("memory.min", "minLimitPercent", self.qos.min_limit_percent),

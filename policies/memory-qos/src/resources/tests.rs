@@ -4,7 +4,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A container: what it is, where it stands, its request and its limit in MiB.
+/// A container with its kind, state, request and limit in MiB.
 fn container(kind: ContainerKind, state: ContainerState, request: Option<u64>, limit: Option<u64>) -> Container {
     Container {
         kind,
@@ -142,7 +142,7 @@ fn batch_memory_counts_for_a_declared_be_pod_only() {
     let containers = || [batch("kubernetes.io/batch-memory", Some(2048), Some(4096))];
     assert_eq!(of_pod(&be(containers())), Resources { request: 2048, limit: Some(4096) });
     assert_eq!(of_container(&be(containers()), &containers()[0]), Resources { request: 2048, limit: Some(4096) });
-    // By Kubernetes' QoS it would be best effort too, but it declares nothing.
+    // Its Kubernetes QoS is best effort too, but it declares no class.
     let undeclared = PodFacts { qos: QosClass::Be, kube_qos: qosm_sdk::KubeQos::BestEffort, ..pod(containers()) };
     assert_eq!(of_pod(&undeclared), Resources { request: 7 * MIB, limit: Some(7 * MIB) });
     assert_eq!(of_pod(&be([app(Some(100), Some(100))])), Resources::default());
