@@ -1,7 +1,6 @@
-//! What operators and pods can ask of this policy.
+//! The configuration of operators and pods.
 //!
-//! Field names count in any letter case, the last of several counts, and `null` counts as left out: as the decoder takes them that these
-//! keys are written for.
+//! Field names match in any letter case, the last of several fields counts, and `null` counts as absent, as in koordinator's decoder.
 
 use std::fmt;
 
@@ -11,41 +10,41 @@ use serde_json::{Map, Value};
 
 use crate::read;
 
-/// Key of the cluster ConfigMap. Its other fields are about other policies.
+/// Key of the cluster ConfigMap; other policies use its other fields.
 pub const CONFIG_MAP_KEY: &str = "resource-qos-config";
-/// Annotation of a pod.
+/// Annotation of a pod with its own blocks.
 pub const ANNOTATION: &str = "koordinator.sh/blkioQOS";
-/// Where the cluster says what batch may do.
+/// Field of the key with the limits of batch pods.
 pub const BE: &str = "beClass.blkioQOS";
-/// Where the cluster says what devices can do.
+/// Field of the key with the performance of devices.
 pub const ROOT: &str = "cgroupRoot.blkioQOS";
-/// Where the policy's own configuration says what batch may do.
+/// Field of the policy's own configuration with the limits of batch pods.
 pub const OWN_BE: &str = "beBlocks";
-/// Where the policy's own configuration says what devices can do.
+/// Field of the policy's own configuration with the performance of devices.
 pub const OWN_ROOT: &str = "rootBlocks";
 
-/// The policy-level configuration: blocks that count where the cluster's key says nothing of them.
+/// The policy-level configuration: blocks that apply if the cluster's key does not set them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
-    /// What batch may do.
+    /// Limits of batch pods.
     pub be_blocks: Vec<Value>,
-    /// What devices can do.
+    /// Performance of devices.
     pub root_blocks: Vec<Value>,
 }
 
-/// Annotation `koordinator.sh/blkioQOS`. Each block is judged by itself, so the schema leaves them open.
+/// Annotation `koordinator.sh/blkioQOS`. Each block is checked separately, so the schema does not constrain them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct PodConfig {
-    /// What the pod may do.
+    /// Limits of the pod.
     pub blocks: Vec<Value>,
 }
 
-/// What a block names.
+/// What the name of a block refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A device, by a name of it.
+    /// A device, by one of its names.
     Device,
     /// All devices with data of an LVM volume group.
     VolumeGroup,
@@ -54,10 +53,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Device, Self::VolumeGroup, Self::PodVolume];
 
-    /// As `type` has it.
+    /// The value of `type`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -70,34 +69,34 @@ impl Kind {
 /// One entry of `blocks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block<T> {
-    /// What `name` is of.
+    /// What `name` refers to.
     pub kind: Kind,
-    /// Of the device, the volume group or the volume.
+    /// Name of the device, the volume group or the volume.
     pub name: String,
-    /// What `ioCfg` asks for.
+    /// The parsed `ioCfg`.
     pub asks: T,
 }
 
-/// What a group of processes may do.
+/// Limits and weight of a group of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// A second; `None` = no limit.
+    /// Limits per second; `None` = no limit.
     pub limits: IoLimits,
-    /// Its weight, 1 to 99; `None` = that of a new group, 100.
+    /// Weight, 1 to 99; `None` = the default of a new cgroup, 100.
     pub weight: Option<u32>,
 }
 
 impl Share {
-    /// Nothing is asked for.
+    /// No limits and no weight.
     pub const NONE: Self = Self { limits: IoLimits::NONE, weight: None };
 }
 
-/// When the kernel holds groups back for the sake of a device, and what the device can do.
+/// Latency targets of a device, for which the kernel throttles cgroups, and the device's performance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// How late requests may be.
+    /// The latency targets.
     pub latency: IoLatency,
-    /// What the device can do; `None` = the kernel chooses.
+    /// The performance of the device; `None` = the kernel chooses a model.
     pub model: Option<IoCostModel>,
 }
 
@@ -108,7 +107,7 @@ impl Default for Cost {
             read_latency_usec: 3_000,
             write_permyriad: 9_500,
             write_latency_usec: 3_000,
-            // The kernel's own bounds: how far it slows a device down is not the operator's to say here.
+            // The kernel's own bounds; the protocol does not let operators limit how far the kernel slows a device down.
             min: 100,
             max: 1_000_000,
         };
@@ -116,14 +115,14 @@ impl Default for Cost {
     }
 }
 
-/// A field that says what cannot be.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its path as people write it; empty for the whole of it.
+    /// Path of the field as operators write it; empty for the whole strategy.
     pub field: String,
-    /// What it says.
+    /// The invalid value.
     pub value: String,
-    /// What it may say.
+    /// Which values are allowed.
     pub way_out: String,
 }
 
@@ -134,12 +133,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Where the operator looks for what was wanted and is not done.
+/// Where a remark about an ignored setting is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The tier kubepods, whose pods are LSR's.
+    /// The tier kubepods, for pods of the class LSR.
     Kubepods,
-    /// The tier burstable, whose pods are LS's.
+    /// The tier burstable, for pods of the class LS.
     Burstable,
     /// The tier besteffort.
     BestEffort,
@@ -147,17 +146,18 @@ pub enum Place {
     Node,
 }
 
-/// What the cluster asks for; `None` = it does not say, and the policy's own configuration counts.
+/// The blocks of the cluster's key; `None` = not set, so the policy's own configuration applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strategy {
-    /// What batch may do.
+    /// Limits of batch pods.
     pub be: Option<Vec<Block<Share>>>,
-    /// What devices can do.
+    /// Performance of devices.
     pub root: Option<Vec<Block<Cost>>>,
 }
 
 impl Strategy {
-    /// Reads a node's strategy, a JSON object. A field that says what cannot be is as in `last`, and named; the others go on.
+    /// Reads a node's strategy, a JSON object. A field with an invalid value keeps its value from `last` and is returned as a fault; the
+    /// other fields are read.
     pub fn read(json: &str, last: &Self) -> (Self, Vec<(Place, Fault)>) {
         let fields: Map<String, Value> = match serde_json::from_str(json) {
             Ok(fields) => fields,
@@ -182,21 +182,21 @@ impl Strategy {
     }
 }
 
-/// What the policy's own configuration asks for.
+/// The blocks of the policy's own configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
-    /// What batch may do.
+    /// Limits of batch pods.
     pub be: Vec<Block<Share>>,
-    /// What devices can do.
+    /// Performance of devices.
     pub root: Vec<Block<Cost>>,
 }
 
 impl Config {
-    /// Reads its blocks.
+    /// Reads the blocks.
     ///
     /// # Errors
     ///
-    /// All fields that say what cannot be.
+    /// Returns all fields with invalid values.
     pub fn read(&self) -> Result<Own, Vec<Fault>> {
         let mut faults = Vec::new();
         let be = read::blocks(&self.be_blocks, OWN_BE, &[], false, &mut faults);
@@ -206,7 +206,7 @@ impl Config {
 }
 
 impl PodConfig {
-    /// Reads its blocks. A field that says what cannot be counts as left out, and is named; the others go on.
+    /// Reads the blocks. A field with an invalid value counts as absent and is returned as a fault; the other fields are read.
     pub fn read(&self) -> (Vec<Block<Share>>, Vec<Fault>) {
         let mut faults = Vec::new();
         let blocks = read::blocks(&self.blocks, "blocks", &[], true, &mut faults);

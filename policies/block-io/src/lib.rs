@@ -1,8 +1,8 @@
-//! Block I/O: what batch and single pods may read from disks and write to them, and what disks can do.
+//! Block I/O: limits what batch pods and single pods read from and write to disks, and sets the performance model of disks.
 //!
-//! What batch may do and what devices can do is the operator's (`resource-qos-config` of the cluster ConfigMap), what a pod may do its own
-//! annotation's. The core is pure. Reading order: [`config`] (what can be asked), [`resolve`] (which devices are meant), [`plan`] (what is
-//! set on whom, and what is not), [`remarks`] (how much of that is said).
+//! The operator configures batch pods and devices (`resource-qos-config` of the cluster ConfigMap), and each pod has its own annotation.
+//! The core is pure. Reading order: [`config`] (configuration), [`resolve`] (devices of a block), [`plan`] (which values are set, and which
+//! are not), [`remarks`] (how much is reported).
 //!
 //! ```
 //! use block_io::config::{BE, ROOT, Strategy};
@@ -40,33 +40,33 @@ use crate::resolve::{Asker, Node};
 
 qosm_sdk::export!(BlockIo);
 
-/// The knob by whose name operators find what was wanted of processes.
+/// The knob under which remarks about processes are shown.
 const KNOB: &str = "io.max";
-/// The label of a class.
+/// Label of the QoS class.
 const LABEL: &str = "koordinator.sh/qosClass";
-/// Why a pod without a class gets nothing.
+/// Why a pod without a class gets no limits.
 const NO_LABEL: &str = "limits of single pods are for those with a QoS class: set the label koordinator.sh/qosClass, or remove the annotation";
 
 /// The policy.
 #[derive(Clone, Debug, Default)]
 pub struct BlockIo {
-    /// What the policy's own configuration asks for.
+    /// The blocks of the policy's own configuration.
     own: Own,
-    /// What the cluster asks for, as far as it can be.
+    /// The valid blocks of the cluster's key.
     asked: Strategy,
-    /// What it asks for and cannot be.
+    /// Faults of the cluster's key.
     faults: Vec<(Place, Fault)>,
-    /// Generation of the cluster's configuration that `asked` has; `None` = read it in any case.
+    /// Generation of the cluster's configuration that `asked` is based on; `None` = read it at the next evaluation.
     config_seen: Option<u64>,
     pods: Pods<Asked>,
 }
 
-/// What a pod's annotation asks for.
+/// The parsed annotation of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Asked {
     blocks: Vec<Block<Share>>,
     names_one_volume: bool,
-    /// What cannot be, whatever devices there are.
+    /// Faults that do not depend on the node's devices.
     refused: Said,
 }
 
@@ -149,7 +149,7 @@ impl BlockIo {
         self.faults = faults;
     }
 
-    /// What is asked for and cannot be, whatever devices there are.
+    /// Remarks about faults that do not depend on the node's devices.
     fn refused(&self) -> Remarks {
         let mut remarks = Remarks::new();
         for (place, fault) in &self.faults {
@@ -170,7 +170,7 @@ impl BlockIo {
         remarks
     }
 
-    /// Sets what is configured, and adds to the remarks. What is not declared is given back.
+    /// Sets what is configured and adds remarks. Settings that are not declared are released.
     fn set<H: Host>(&self, host: &mut H, remarks: Remarks) -> Remarks {
         let be = match &self.asked.be {
             Some(blocks) => Source { name: config::BE, blocks },

@@ -1,4 +1,4 @@
-//! What is set on whom, and what is not.
+//! Computes which values are set on which targets, and which are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
@@ -9,58 +9,58 @@ use crate::config::{Block, Cost, Share};
 use crate::remarks::Remarks;
 use crate::resolve::{Asker, Found, Node};
 
-/// Batch pods.
+/// The tier of batch pods.
 pub const BATCH: Target = Target::Tier(Tier::BestEffort);
 
-/// A group of blocks, and where it stands.
+/// A list of blocks, and where it comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a, T> {
-    /// Its field or annotation.
+    /// The field or annotation of the list.
     pub name: &'a str,
     /// Its blocks.
     pub blocks: &'a [Block<T>],
 }
 
-/// What becomes of one device.
+/// A value for one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// What processes may read and write.
+    /// Limits of a target on the device.
     Max(Target, IoLimits),
-    /// Their share.
+    /// Weight of a target on the device.
     Weight(Target, u32),
-    /// When the kernel holds processes back.
+    /// The latency targets for which the kernel throttles cgroups.
     Qos(IoCostQos),
-    /// What it can do.
+    /// The performance model of the device.
     Model(IoCostModel),
 }
 
-/// What is set, and why.
+/// A value to set, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Of which device.
+    /// The device.
     pub device: IoDevice,
-    /// What.
+    /// The value.
     pub value: Value,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Everything that is wanted.
+/// The complete plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What is set.
+    /// The values to set.
     pub settings: Vec<Setting>,
-    /// What is not.
+    /// What is not set, and why.
     pub remarks: Remarks,
 }
 
-/// What can be asked of a device by several blocks.
+/// A request for a device that may come from several blocks.
 trait Merge: Copy + Eq + Debug {
-    /// What lets processes have less, of each number.
+    /// Combines two requests: of each number, the stricter one.
     fn stricter(self, other: Self) -> Self;
 }
 
-/// The smaller of two; `None` = no bound.
+/// The smaller of two bounds; `None` = no bound.
 fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -107,7 +107,7 @@ impl Merge for Cost {
 }
 
 impl Plan {
-    /// What the node's devices, batch and pods get. What is not done is said after what `remarks` has.
+    /// Computes the values for the node's devices, batch pods and single pods. Settings that cannot be applied are added to `remarks`.
     pub fn new<'a>(
         node: Node<'_>,
         be: Source<'_, Share>,
@@ -116,7 +116,7 @@ impl Plan {
         remarks: Remarks,
     ) -> Self {
         let mut plan = Self { settings: Vec::new(), remarks };
-        // Devices first: the kernel takes no weight before.
+        // Devices first, since the kernel refuses weights before.
         let counted = plan.costs(node, root);
         plan.shares(node, BATCH, None, be, &counted);
         for (asker, source) in pods {
@@ -129,7 +129,7 @@ impl Plan {
         self.remarks.entry(target).or_default().add(why);
     }
 
-    /// Devices of a group, each once, with what its blocks ask for.
+    /// The devices of a list, each once, with the combined requests of its blocks.
     fn devices<T: Merge>(
         &mut self,
         node: Node<'_>,
@@ -165,7 +165,7 @@ impl Plan {
         wanted
     }
 
-    /// What a group of processes gets; a weight only of a device whose cost counts, as the kernel takes no other.
+    /// Adds the values of a target. A weight is set only for devices whose cost the kernel counts, since it refuses others.
     fn shares(
         &mut self,
         node: Node<'_>,
@@ -198,7 +198,7 @@ impl Plan {
         }
     }
 
-    /// What the node's devices get; returns for which of them the kernel counts.
+    /// Adds the values of the node's devices. Returns the devices whose cost the kernel counts.
     fn costs(&mut self, node: Node<'_>, source: Source<'_, Cost>) -> BTreeSet<IoDevice> {
         let wanted = self.devices(node, None, None, source, |_| true);
         let counted = wanted.keys().copied().collect();

@@ -1,13 +1,13 @@
-//! Blocks, field by field.
+//! Reads blocks, field by field.
 
 use qosm_sdk::{IoCostModel, IoLatency, IoLimits};
 use serde_json::{Map, Value};
 
 use crate::config::{ANNOTATION, Block, Cost, Fault, Kind, Share};
 
-/// Fields of `ioCfg` that count for processes.
+/// Fields of `ioCfg` that apply to processes.
 pub(crate) const OF_SHARES: [&str; 5] = ["readBPS", "writeBPS", "readIOPS", "writeIOPS", "ioWeightPercent"];
-/// The numbers of a user model, in the order of the kernel.
+/// The numbers of a user model, in the kernel's order.
 pub(crate) const OF_MODEL: [&str; 6] = [
     "modelReadBPS",
     "modelReadSeqIOPS",
@@ -16,23 +16,23 @@ pub(crate) const OF_MODEL: [&str; 6] = [
     "modelWriteSeqIOPS",
     "modelWriteRandIOPS",
 ];
-/// The other fields of `ioCfg` that count for devices.
+/// The other fields of `ioCfg` that apply to devices.
 pub(crate) const OF_DEVICES: [&str; 5] =
     ["readLatency", "writeLatency", "readLatencyPercent", "writeLatencyPercent", "enableUserModel"];
-/// The largest number that the cluster's object can hold.
+/// The largest number in the cluster's object.
 const MOST: u64 = i64::MAX.unsigned_abs();
-/// How many blocks of one list count: a pod's owner can write any number of them.
+/// Maximum number of blocks of a list: a pod's owner can write any number of them.
 pub(crate) const BLOCKS: usize = 64;
-/// How many fields of one list that say what cannot be are named.
+/// Maximum number of invalid fields of a list that are named.
 pub(crate) const NAMED: usize = 4;
-/// How much of a value a message shows, in bytes.
+/// Maximum length of a value in a message, in bytes.
 pub(crate) const SHOWN: usize = 100;
-/// The longest name: that of a file.
+/// Maximum length of a name in bytes: that of a file name.
 const NAME_BYTES: usize = 255;
-/// The weight of a new group.
+/// The weight of a new cgroup.
 const DEFAULT_WEIGHT: u64 = 100;
 
-/// Fields of one list that say what cannot be: the first few, and how many more.
+/// Invalid fields of a list: the first few, and the number of others.
 #[derive(Default)]
 pub(crate) struct Faults {
     named: Vec<Fault>,
@@ -48,7 +48,7 @@ impl Faults {
         }
     }
 
-    /// Those that are named, and how many are not.
+    /// The named faults, and one for the number of others.
     fn of_list(self, path: &str) -> impl Iterator<Item = Fault> {
         let Self { named, more } = self;
         let value = format!("wrong in these and {more} more fields");
@@ -57,24 +57,24 @@ impl Faults {
     }
 }
 
-/// What `ioCfg` can ask for.
+/// The request that `ioCfg` is parsed into.
 pub(crate) trait Asks: Copy {
-    /// Reads it; what says what cannot be is as in `last`.
+    /// Reads the request; invalid fields keep their values from `last`.
     fn read(given: &mut Given<'_>, last: Option<&Self>) -> Self;
 }
 
-/// The last value of a field in any letter case; `null` is none.
+/// The last value of a field, in any letter case; `None` if it is `null`.
 fn said<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let last = fields.iter().rfind(|(field, _)| field.eq_ignore_ascii_case(name));
     last.map(|(_, value)| value).filter(|value| !value.is_null())
 }
 
-/// Says what a field says, and what it may.
+/// Creates a fault.
 fn fault(field: String, value: impl ToString, way_out: impl Into<String>) -> Fault {
     Fault { field, value: clip(value.to_string(), SHOWN), way_out: way_out.into() }
 }
 
-/// What people wrote can be of any length, and messages cannot.
+/// Cuts a text; values may be of any length, but messages may not.
 pub(crate) fn clip(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         text.truncate(text.floor_char_boundary(bytes));
@@ -83,7 +83,7 @@ pub(crate) fn clip(mut text: String, bytes: usize) -> String {
     text
 }
 
-/// `blkioQOS` of a class; `Err` says which field is none.
+/// `blkioQOS` of a class; `Err` names the field that is not an object.
 fn of_class<'a>(fields: &'a Map<String, Value>, class: &str) -> Result<Option<&'a Map<String, Value>>, Fault> {
     let object = |value: &'a Value, path: String| {
         value.as_object().ok_or_else(|| fault(path, value, "give an object, or leave it out"))
@@ -93,7 +93,7 @@ fn of_class<'a>(fields: &'a Map<String, Value>, class: &str) -> Result<Option<&'
     object(value, format!("{class}.blkioQOS")).map(Some)
 }
 
-/// Blocks of a class that has none.
+/// The fault of a class that does not support blocks but has some.
 pub(crate) fn refused(fields: &Map<String, Value>, class: &str) -> Option<Fault> {
     let given = of_class(fields, class).ok().flatten()?;
     let is_enabled = said(given, "enable").and_then(Value::as_bool) == Some(true);
@@ -104,7 +104,7 @@ pub(crate) fn refused(fields: &Map<String, Value>, class: &str) -> Option<Fault>
     (is_enabled && has_blocks).then(|| fault(format!("{class}.blkioQOS"), "enabled", way_out))
 }
 
-/// The blocks of a class; `None` = it does not say whether it has any.
+/// The blocks of a class; `None` if the class does not set `enable`.
 pub(crate) fn group<T: Asks>(
     fields: &Map<String, Value>,
     class: &str,
@@ -137,7 +137,7 @@ pub(crate) fn group<T: Asks>(
     }
 }
 
-/// A list of blocks. One that does not say what it is of is left out; the others go on.
+/// Reads a list of blocks. A block without a valid type or name is left out; the others are read.
 pub(crate) fn blocks<T: Asks>(
     items: &[Value],
     path: &str,
@@ -162,7 +162,7 @@ pub(crate) fn blocks<T: Asks>(
     read
 }
 
-/// Whether exactly one of the blocks is of that kind. Those count too that say what cannot be.
+/// Whether exactly one of the blocks is of this kind. Invalid blocks count as well.
 pub(crate) fn has_one(items: &[Value], kind: Kind) -> bool {
     let of_kind = |item: &&Value| item.as_object().and_then(|fields| kind_of(said(fields, "type")?)) == Some(kind);
     items.iter().filter(of_kind).take(2).count() == 1
@@ -215,7 +215,7 @@ fn block<T: Asks>(
     Ok(Block { kind, name, asks })
 }
 
-/// `ioCfg` as it is written.
+/// The unparsed `ioCfg`.
 pub(crate) struct Given<'a> {
     path: String,
     fields: &'a Map<String, Value>,
@@ -223,7 +223,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// A field's value; `Err` = it says what cannot be, which was told.
+    /// Reads a field; `Err` if its value is invalid, which is recorded as a fault.
     fn read<T>(
         &mut self,
         name: &str,
@@ -242,20 +242,20 @@ impl Given<'_> {
         self.read(name, &way_out, |value| value.as_u64().filter(|number| (least..=most).contains(number)))
     }
 
-    /// 32 bits of it.
+    /// Reads a number of 32 bits.
     fn small(&mut self, name: &str, least: u32, most: u32) -> Result<Option<u32>, Refused> {
         let number = self.number(name, least.into(), most.into())?;
         Ok(number.and_then(|number| u32::try_from(number).ok()))
     }
 
-    /// A limit; 0 is none. The kernel takes no 1.
+    /// Reads a limit; 0 means no limit. The kernel refuses 1.
     fn limit(&mut self, name: &str, last: Option<u64>) -> Option<u64> {
         let way_out = "give 0 for no limit, or 2 and more";
         let limit = |value: &Value| value.as_u64().filter(|number| *number != 1 && *number <= MOST);
         self.read(name, way_out, limit).map_or(last, |limit| limit.filter(|limit| *limit > 0))
     }
 
-    /// Names fields that count elsewhere.
+    /// Records faults for fields that belong elsewhere.
     fn misplaced(&mut self, names: &[&str], way_out: &str) {
         for name in names {
             if let Some(value) = said(self.fields, name) {
@@ -265,13 +265,13 @@ impl Given<'_> {
     }
 }
 
-/// A field says what cannot be.
+/// The value of a field is invalid.
 struct Refused;
 
 impl Asks for Share {
     fn read(given: &mut Given<'_>, last: Option<&Self>) -> Self {
         let last = last.copied().unwrap_or(Self::NONE);
-        // The kernel counts operations in 32 bits, and its largest number is no limit.
+        // The kernel counts operations in 32 bits, and the largest number means no limit.
         let is_one = |limit: &u64| *limit < u64::from(u32::MAX);
         let limits = IoLimits {
             read_bps: given.limit("readBPS", last.limits.read_bps),
@@ -317,8 +317,8 @@ impl Asks for Cost {
     }
 }
 
-/// All six numbers, or none. The kernel takes more: 0 lets requests cost nothing, and of a number near 2^64 it makes a division by zero
-/// before Linux 6.3.
+/// All six numbers, or none. The kernel accepts more values than this: 0 makes requests free, and a number near 2^64 causes a division by
+/// zero before Linux 6.3.
 fn model(given: &mut Given<'_>) -> Option<IoCostModel> {
     let way_out = "with enableUserModel give all six numbers, each 1 to 9223372036854775807";
     let numbers = OF_MODEL.map(|name| match said(given.fields, name) {

@@ -1,17 +1,18 @@
-//! What is said of whom, as much as fits.
+//! Remarks by target, bounded in length.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use qosm_sdk::Target;
 
-/// How much is said of one pod, a tier or the node: an evaluation may say only so much, and a pod's owner can write any number of blocks.
+/// Maximum length of the remarks on one pod, a tier or the node, in bytes: the host bounds them per evaluation, and a pod's owner can write
+/// any number of blocks.
 const BYTES: usize = 1_500;
 
-/// What was wanted and is not done, of whom; `None` = of the node's devices.
+/// Settings that are not applied, by target; `None` = the node's devices.
 pub type Remarks = BTreeMap<Option<Target>, Said>;
 
-/// Why something is not done, sentence by sentence; those that no longer fit are counted.
+/// Reasons, sentence by sentence; those that do not fit are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     text: String,
@@ -19,7 +20,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// Says one more. It is put into words only if there is room.
+    /// Adds a reason. It is formatted only if there is room.
     pub fn add(&mut self, why: impl fmt::Display) {
         if self.more > 0 {
             self.more += 1;
@@ -36,7 +37,7 @@ impl Said {
         }
     }
 
-    /// Whether nothing is said.
+    /// Whether there is no reason.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -55,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// A sentence that counts how often it is put into words.
+    /// A sentence that counts how often it is formatted.
     struct Counted<'a>(&'a Cell<usize>);
 
     impl fmt::Display for Counted<'_> {

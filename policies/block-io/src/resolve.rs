@@ -1,4 +1,4 @@
-//! Which devices a block means.
+//! Resolves blocks to devices.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,37 +8,37 @@ use qosm_sdk::{IoDevice, IoDeviceInfo, IoVolume, PodId};
 use crate::config::{Block, Kind};
 use crate::read::clip;
 
-/// How many names a message lists …
+/// Maximum number of names that a message lists …
 const LISTED: usize = 8;
-/// … and how much of each.
+/// … and the maximum length of each, in bytes.
 const NAME_BYTES: usize = 64;
 
-/// What the node has.
+/// The devices and volumes of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// Its devices.
+    /// Devices of the node.
     pub devices: &'a [IoDeviceInfo],
-    /// Volumes of pods on them.
+    /// Volumes of pods on these devices.
     pub volumes: &'a [IoVolume],
 }
 
-/// The pod in whose annotation a block stands.
+/// The pod whose annotation contains a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
-    /// Its id.
+    /// Id of the pod.
     pub pod: PodId,
-    /// Whether the annotation names exactly one volume: then it can be none but the pod's only one.
+    /// Whether the annotation names exactly one volume. If the pod has only one volume, the annotation must mean that one.
     pub names_one_volume: bool,
 }
 
-/// A device that is meant.
+/// A resolved device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its numbers.
+    /// Device numbers.
     pub device: IoDevice,
-    /// Its path.
+    /// Path of the device.
     pub path: String,
-    /// How it was found: empty, or ` of volume group data`.
+    /// How the device was found: empty, or for example ` of volume group data`.
     pub how: String,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Why a block means no device, with the way out. It is put into words where it is said, and only there.
+/// Why a block has no device, and how to fix it. Formatted only where it is reported.
 #[derive(Clone, Copy, Debug)]
 pub struct Missing<'a> {
     node: Node<'a>,
@@ -99,11 +99,11 @@ impl fmt::Display for Missing<'_> {
 }
 
 impl<'a> Node<'a> {
-    /// The devices of a block, at least one; `asker` is whose annotation it stands in.
+    /// The devices of a block, at least one; `asker` is the pod whose annotation contains it.
     ///
     /// # Errors
     ///
-    /// Why there is none, with the way out.
+    /// Returns the reason why there is none, and how to fix it.
     pub fn resolve<T>(self, block: &'a Block<T>, asker: Option<Asker>) -> Result<Vec<Found>, Missing<'a>> {
         let name = block.name.as_str();
         let found = match block.kind {
@@ -138,7 +138,7 @@ impl<'a> Node<'a> {
         if let Some(volume) = self.volumes_of(Some(asker.pod)).find(|volume| volume.name == name) {
             return Some(called(volume, ""));
         }
-        // Claims go by the name of their persistent volume, and which one that is only the API server knows.
+        // The directory of a claim is named after its persistent volume; only the API server knows which one that is.
         let mut volumes = self.volumes_of(Some(asker.pod));
         let (Some(only), None, true) = (volumes.next(), volumes.next(), asker.names_one_volume) else { return None };
         let why = format!(
@@ -158,12 +158,12 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A device's name as its directory has it.
+/// The name of a device within `/dev`.
 fn without_dev(written: &str) -> &str {
     written.strip_prefix("/dev/").unwrap_or(written)
 }
 
-/// A device's path as people write it: `dm-0` says nothing to them.
+/// The path of a device as people write it; `dm-0` would not help them.
 fn path(info: &IoDeviceInfo) -> String {
     let name = info.names.iter().find(|name| name.starts_with("mapper/")).or_else(|| info.names.first());
     name.map_or_else(|| format!("device {}", info.device), |name| format!("/dev/{name}"))

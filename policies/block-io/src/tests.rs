@@ -31,7 +31,7 @@ impl Run {
         self.policy.pods(&mut self.host, vec![pod], &[]).unwrap()
     }
 
-    /// What it logs at an evaluation with this strategy.
+    /// The messages that are logged at an evaluation with this strategy.
     fn tick(&mut self, strategy: &str) -> Vec<(Level, String)> {
         let key = ConfigKey { text: strategy.into(), strategy: strategy.into() };
         self.host.columns.cluster_config.insert(CONFIG_MAP_KEY.into(), key);
@@ -100,7 +100,7 @@ fn a_configuration_of_its_own_that_cannot_be_is_refused_by_name() {
     run.policy.configure(&mut run.host, config).unwrap();
     run.tick("{}");
     assert!(run.host.io_max(BATCH, SDB).is_some());
-    // The cluster's word counts before it.
+    // The cluster's key takes precedence.
     run.tick(r#"{"beClass": {"blkioQOS": {"enable": false}}}"#);
     assert_eq!(run.host.io_max(BATCH, SDB), None);
 }
@@ -120,12 +120,12 @@ fn of_a_pod_with_many_blocks_of_unknown_devices_64_count_and_what_is_said_is_bou
     );
     assert_eq!(run.policy.policy().pods.get(1).unwrap().config.as_ref().unwrap().blocks.len(), 64);
     run.tick("{}");
-    // The last that counts.
+    // The last block that counts.
     assert!(run.host.io_max(Target::Pod(1), SDB).is_some());
     let [remark] = run.host.remarks.as_slice() else { panic!("{:?}", run.host.remarks) };
     let begin = format!("{ANNOTATION}: {}. {ANNOTATION}: no device of this node is called \"sd0\"", rejection.message);
     assert!(remark.reason.starts_with(&begin), "{}", remark.reason);
-    // 63 devices that are not there: those that are named, and a count of the others.
+    // 63 devices do not exist: some are named, the others are counted.
     let named = remark.reason.matches("no device of this node").count();
     let end = format!(". And {} more", 63 - named);
     assert!(remark.reason.len() < 1_600 && remark.reason.ends_with(&end), "{}", remark.reason);

@@ -1,4 +1,4 @@
-//! The cases under `tests/cases`, played to the policy's own code.
+//! Runs the cases in `tests/cases` against the policy's native code.
 
 use block_io::BlockIo;
 use qosm_sdk::testing::{Failures, Native, run_folder};

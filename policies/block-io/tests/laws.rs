@@ -1,4 +1,4 @@
-//! What holds for whatever is configured and whatever devices there are.
+//! Properties that hold for all configurations and devices.
 
 use block_io::config::{Block, Cost, Kind, PodConfig, Share, Strategy as Asked};
 use block_io::plan::{BATCH, Plan, Source, Value};
@@ -9,7 +9,7 @@ use proptest::sample::select;
 use qosm_sdk::{IoDevice, IoDeviceInfo, IoLimits, IoVolume, Target};
 use serde_json::json;
 
-/// Names of devices, partitions, groups and volumes: some mean something on some node, some nothing on any.
+/// Names of devices, partitions, volume groups and volumes: some exist on some nodes, others on none.
 const NAMES: [&str; 8] = ["sda", "/dev/sda", "sdb", "sda1", "mapper/data-logs", "data", "pvc-1", "nothing"];
 
 fn limit() -> impl Strategy<Value = Option<u64>> {
@@ -50,7 +50,7 @@ fn devices() -> impl Strategy<Value = Vec<IoDeviceInfo>> {
     })
 }
 
-/// Whether one limit is no weaker than another.
+/// Whether the limit `set` is at least as strict as `asked`.
 fn holds(set: Option<u64>, asked: Option<u64>) -> bool {
     asked.is_none_or(|asked| set.is_some_and(|set| set <= asked))
 }
@@ -80,7 +80,7 @@ proptest! {
             Value::Weight(of, weight) if of == target && setting.device == device => Some(weight),
             _ => None,
         });
-        // What no longer fits is counted.
+        // Reasons that no longer fit are counted.
         let is_told = |target, why: &str| plan.remarks.get(&Some(target)).is_some_and(|said| {
             let said = said.to_string();
             said.contains(why) || said.ends_with(" more")
@@ -97,7 +97,7 @@ proptest! {
                         let asked = block.asks.limits;
                         prop_assert!(holds(set.read_bps, asked.read_bps) && holds(set.write_bps, asked.write_bps));
                         prop_assert!(holds(set.read_iops, asked.read_iops) && holds(set.write_iops, asked.write_iops));
-                        // The kernel takes no weight of a device whose cost does not count.
+                        // The kernel refuses weights of a device whose cost does not count.
                         let (set, asked) = (weight(target, found.device), block.asks.weight);
                         if counts(found.device) {
                             prop_assert!(holds(set.map(u64::from), asked.map(u64::from)));
@@ -109,7 +109,7 @@ proptest! {
                 }
             }
         }
-        // One setting of each kind, group and device: the session would take the last.
+        // There is only one value of each kind, target and device; the session would take the last.
         for (place, one) in plan.settings.iter().enumerate() {
             let same = |other: &&block_io::plan::Setting| other.device == one.device
                 && std::mem::discriminant(&other.value) == std::mem::discriminant(&one.value)
@@ -135,7 +135,7 @@ proptest! {
             prop_assert!(bps.is_none_or(|bps| bps >= 2 && i64::try_from(bps).is_ok()));
             prop_assert!(iops.is_none_or(|iops| iops >= 2 && iops < u64::from(u32::MAX)));
             prop_assert!(weight.is_none_or(|weight| (1..100).contains(&weight)));
-            // Nothing is left out without a word.
+            // Every value that is left out is reported.
             let is_told = |field: &str| faults.iter().any(|fault| fault.field.ends_with(field));
             prop_assert!(bps.is_some() || number == json!(0) || is_told("readBPS"), "{}", number);
         }

@@ -179,7 +179,7 @@ fn devices_have_latencies_and_a_model_of_six_numbers_or_none() {
     };
     let asked = Cost { latency, model: None };
     assert_eq!(of(io, own), (asked, vec![]));
-    // It stays at what was said before, and not at the default.
+    // The previous values stay, not the defaults.
     let wrong =
         r#"{"readLatency": 0, "writeLatency": 4294967296, "readLatencyPercent": 101, "writeLatencyPercent": "95"}"#;
     let (cost, faults) = of(wrong, asked);
@@ -264,7 +264,7 @@ fn a_pod_names_one_volume_if_exactly_one_block_is_of_any() {
         (format!("{device}, 4, {{}}"), false),
         (format!("{device}, {volume}"), true),
         (format!("{volume}, {volume}"), false),
-        // It says what cannot be, and still is of another volume.
+        // The second block is invalid, but still refers to another volume.
         (format!(r#"{volume}, {{"name": 7, "type": "podvolume"}}"#), false),
         (format!("{volume}, {}, {volume}", [device; 64].join(", ")), false),
     ] {
@@ -304,7 +304,7 @@ fn the_schemas_have_the_fields_that_are_read() {
     }
     let model = &own["properties"][OWN_ROOT]["items"]["properties"]["ioCfg"]["properties"];
     assert!(read::OF_MODEL.iter().all(|name| model[name]["maximum"] == u64::MAX >> 1), "{model}");
-    // The host would refuse all blocks of a pod's list that is too long.
+    // With `maxItems`, the host would refuse the whole list if it is too long.
     assert_eq!(pod["properties"]["blocks"].get("maxItems"), None);
     assert_eq!(fields(&own["properties"][OWN_ROOT]), sorted([&read::OF_DEVICES[..], &read::OF_MODEL].concat()));
     let defaults = own["properties"].as_object().unwrap().iter();

@@ -140,7 +140,7 @@ fn a_weight_is_set_where_the_cost_counts_and_remarked_on_elsewhere() {
     told.sort_by(|(_, one), (_, other)| one.cmp(other));
     assert_eq!(told, [(Some(BATCH), said(BE)), (Some(Target::Pod(1)), said(ANNOTATION))]);
 
-    // Another disk's cost is no help.
+    // The cost of another disk does not help.
     let other = plan(&weighs, &[block(Kind::Device, "dm-0", Cost::default())], &[]);
     assert_eq!(remarks(&other), [(Some(BATCH), said(BE))]);
 
