@@ -6,8 +6,8 @@
 wasmtime::component::bindgen!({
     path: "../../sdk/wit",
     world: "policy",
-    // Arguments are lent to the module, not copied for it.
+    // Arguments are passed by reference, not copied.
     ownership: Borrowing { duplicate_if_necessary: true },
-    // A broken rule ends the call: every import can fail.
+    // Every import can fail: a violation of the contract ends the call.
     imports: { default: trappable },
 });

@@ -1,9 +1,9 @@
 //! The folder of compiled modules.
 //!
-//! A file's name contains the digests of the module and of the engine. Its first bytes are an authentication code over
-//! name and content, made with a key that only this node has and that lies outside the folder. A file that does not
-//! match is a miss: truncated, flipped, renamed, made by another engine or by another program. Files are linked into
-//! place complete and are never written again, only deleted.
+//! A file's name contains the digests of the module and of the engine. The file starts with an authentication code over
+//! its name and content, made with a key that only this node has and that lies outside the folder. A file whose code does
+//! not match (truncated, corrupted, renamed, written by another engine or program) counts as a cache miss. Files are
+//! linked into place once they are complete, and are afterwards only deleted.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -26,13 +26,13 @@ const FOLDER: &str = "compiled";
 const KEY: &str = "compiled.key";
 const FAILURES: &str = "compiled-failures.json";
 const FAILURES_NEW: &str = "compiled-failures.json.new";
-/// Of 64 failures with their reasons.
+/// Upper bound in bytes of the file with the failures: 64 failures with their reasons.
 const MAX_FAILURES: u64 = 256 << 10;
 /// One block of SHA-256.
 const KEY_SIZE: usize = 64;
 const CODE_SIZE: usize = 32;
 const EXTENSION: &str = ".cwasm";
-/// No module of the size allowed compiles to more.
+/// Upper bound of a compiled module in bytes; no module of an allowed size compiles to more.
 const MAX_SIZE: u64 = 512 << 20;
 
 /// Compiled modules of this node, kept across restarts.
@@ -43,13 +43,13 @@ pub struct ModuleCache {
     failures: Mutex<Failures>,
 }
 
-/// What a compiled module is filed under.
+/// Key of a compiled module in the cache.
 pub(crate) struct Entry {
     name: String,
     digest: Digest,
 }
 
-/// Why a file was not taken.
+/// Why a file in the cache is not used.
 #[derive(Debug, thiserror::Error)]
 enum InvalidEntry {
     #[error("it cannot be read: {0}")]
@@ -63,12 +63,13 @@ enum InvalidEntry {
 }
 
 impl ModuleCache {
-    /// Opens the cache in a folder that is the agent's alone, and makes what is missing: `compiled/` (0700) for the compiled
-    /// modules, and beside it `compiled.key` (0600). A key that others could read is replaced, which empties the cache.
+    /// Opens the cache in a folder that only the agent uses, and creates what is missing: `compiled/` (0700) for the
+    /// compiled modules, and beside it `compiled.key` (0600). A key that other users can read is replaced, which
+    /// invalidates every cached module.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Cache`] naming the file or folder that cannot be made or read.
+    /// [`EngineError::Cache`] naming the file or folder that cannot be created or read.
     pub fn open(home: Dir) -> Result<Self, EngineError> {
         let folder = open_folder(&home).map_err(failed(FOLDER, "opening"))?;
         let key = match read_key(&home).map_err(failed(KEY, "reading"))? {
@@ -79,7 +80,8 @@ impl ModuleCache {
         Ok(Self { home, folder, key, failures })
     }
 
-    /// Forgets that a module could not be compiled: it is tried again when it is loaded next. Says whether that was remembered.
+    /// Forgets that a module failed to compile, so that the next load compiles it again. Returns `false` if no failure
+    /// was recorded.
     pub fn clear_failure(&self, module: &Digest) -> bool {
         let mut failures = self.failures();
         let was_known = failures.forget(&module.hex());
@@ -89,18 +91,18 @@ impl ModuleCache {
         was_known
     }
 
-    /// Why a module is not to be compiled now.
+    /// The recorded failure that keeps a module from being compiled now; `None` if it may be compiled.
     #[expect(clippy::disallowed_methods, reason = "a failure counts for a while, across processes")]
     pub(crate) fn failure(&self, entry: &Entry) -> Option<CompileError> {
         self.failures().active(&entry.name, SystemTime::now())
     }
 
-    /// Whether a module failed for want of time or memory, and is tried for the last time.
+    /// Whether a module failed once for lack of time or memory, so that the next attempt is the last one.
     pub(crate) fn is_last_attempt(&self, entry: &Entry) -> bool {
         self.failures().is_second(&entry.name)
     }
 
-    /// Remembers that a module could not be compiled.
+    /// Records that a module failed to compile.
     #[expect(clippy::disallowed_methods, reason = "a failure counts for a while, across processes")]
     pub(crate) fn note_failure(&self, entry: &Entry, error: &CompileError) {
         let mut failures = self.failures();
@@ -113,7 +115,7 @@ impl ModuleCache {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what failed. That it cannot be written costs the next start an attempt.
+    /// Writes the failures to disk. If that fails, the next start tries the modules again.
     fn keep(&self, failures: &Failures) {
         let put = || -> io::Result<()> {
             let mut options = OpenOptions::new();
@@ -128,7 +130,8 @@ impl ModuleCache {
         }
     }
 
-    /// Deletes what no module of `keep` was compiled to by this engine, and what an interrupted write left. Says how many files.
+    /// Deletes all files but those that this engine compiled from the modules in `keep`, including leftovers of
+    /// interrupted writes. Returns the number of deleted files.
     ///
     /// # Errors
     ///
@@ -156,7 +159,7 @@ impl ModuleCache {
         self.folder.symlink_metadata(name).is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// What is filed there, if it is beyond doubt. What is not is deleted and reported.
+    /// Loads a compiled module if its authentication code is valid. An invalid file is deleted and logged.
     pub(crate) fn load(&self, entry: &Entry) -> Option<Precompiled> {
         match self.read(entry) {
             Ok(found) => found,
@@ -175,13 +178,13 @@ impl ModuleCache {
         }
     }
 
-    /// Files a compiled module. A failure is reported and costs the next start a compilation, nothing else.
+    /// Stores a compiled module. A failure is only logged: the next start compiles the module again.
     pub(crate) fn store(&self, entry: &Entry, compiled: &Precompiled) {
         let result =
             write_new(&self.folder, &entry.name, &[&self.code(&entry.name, compiled.bytes()), compiled.bytes()]);
         match result {
             Ok(()) => {}
-            // Another process compiled the same module at the same time: its file is as good.
+            // Another process compiled the same module at the same time; its file is equivalent.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 tracing::warn!(module = %entry.digest, file = entry.name, %error, "compiled module cannot be kept");
@@ -209,7 +212,7 @@ impl ModuleCache {
         file.read_exact(&mut code)?;
         let mut bytes = Vec::with_capacity(size - CODE_SIZE);
         file.take(MAX_SIZE).read_to_end(&mut bytes)?;
-        // From here on the file does not matter: the bytes that are checked are the bytes that will run.
+        // The file is not read again: the bytes checked here are the bytes that run.
         match self.mac(&entry.name, &bytes).verify_slice(&code) {
             Ok(()) => Ok(Some(Precompiled::vouched(bytes))),
             Err(_) => Err(InvalidEntry::Code),
@@ -222,7 +225,7 @@ impl ModuleCache {
 
     fn mac(&self, name: &str, bytes: &[u8]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new(&self.key.into());
-        // The name's length first, so that no byte can move between name and content.
+        // The name's length comes first, so that no byte can move between name and content.
         mac.update(&(name.len() as u64).to_le_bytes());
         mac.update(name.as_bytes());
         mac.update(bytes);
@@ -240,7 +243,7 @@ impl Entry {
     }
 }
 
-/// A [`Hasher`] with the same result in each process.
+/// A [`Hasher`] that returns the same result in every process.
 struct Sha256Hasher(Sha256);
 
 impl Hasher for Sha256Hasher {
@@ -261,7 +264,7 @@ fn failed(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> EngineE
 /// Flags for opening a file of unknown kind: no link is followed, and a FIFO does not block. The kind is read from the
 /// open file.
 fn careful() -> i32 {
-    // The bits of an open flag, whatever their sign.
+    // `OFlags` has unsigned bits, `custom_flags` takes a signed number.
     (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed()
 }
 
@@ -279,7 +282,7 @@ fn open_folder(home: &Dir) -> io::Result<Dir> {
     Ok(folder)
 }
 
-/// A small file, if it is one.
+/// Reads at most [`MAX_FAILURES`] bytes of a file; empty if it is not a regular file.
 fn read_small(home: &Dir, name: &str) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(careful());
@@ -326,7 +329,7 @@ fn write_key(home: &Dir) -> io::Result<[u8; KEY_SIZE]> {
     }
 }
 
-/// Puts a complete file into place, or nothing. Never replaces one: then the error is `AlreadyExists`.
+/// Puts a complete file into place, or nothing. An existing file is never replaced: the error is then `AlreadyExists`.
 fn write_new(folder: &Dir, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let temporary = format!(".{name}.{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! Compiling. Third-party Wasm may crash or exhaust a compiler, so it runs in a child process that may only read its
-//! input and write its output, and that is stopped when it takes too much.
+//! Compiles modules. Third-party Wasm may crash or exhaust a compiler, so the compiler runs in a child process that may
+//! only read its input and write its output, and that is killed when it exceeds its limits.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -24,52 +24,52 @@ use crate::precompiled::Precompiled;
 const MEMORY_VARIABLE: &str = "QOSM_COMPILER_MEMORY";
 /// Environment variable with the seconds of CPU time that the child may use.
 const CPU_VARIABLE: &str = "QOSM_COMPILER_CPU_SECONDS";
-/// CPU time that a compiler may use unless its operator says otherwise.
+/// CPU time that a compiler may use by default.
 const CPU_LIMIT: Duration = Duration::from_secs(30);
-/// Nobody may say more.
+/// The largest CPU time that an operator can configure.
 const MAX_CPU: Duration = Duration::from_secs(600);
-/// How much longer than its CPU time it may take in all: an agent with a small share of a busy node waits for CPUs most of the time. The
-/// compiler itself waits for nothing.
+/// Limit of wall-clock time as a multiple of CPU time. A compiler with a small CPU share on a busy node spends most of
+/// its time waiting for a CPU; it waits for nothing else.
 const WALL_FACTOR: u32 = 10;
-/// Time after that at which the child ends itself, if the agent could not end it.
+/// Time after the wall-clock limit at which the child ends itself, in case the agent could not kill it.
 const CHILD_GRACE: Duration = Duration::from_secs(2);
-/// What the child may write: what 16 MiB compile to, and then some.
+/// Limit of the child's output: more than a module of 16 MiB compiles to.
 const MAX_OUTPUT: Bytes = Bytes(256 << 20);
 const MAX_STDERR: u64 = 4096;
-/// User of the child where the agent is root.
+/// User and group of the child if the agent runs as root.
 const NOBODY_UID: u32 = 65_534;
-/// The child's answer when the module is at fault.
+/// Exit code of the child if the module is invalid.
 const EXIT_REFUSED: u8 = 3;
-/// The child's answer when it cannot confine itself: it has not read the module.
+/// Exit code of the child if it cannot confine itself; it has not read the module then.
 const EXIT_UNCONFINED: u8 = 4;
 
 /// Where modules are compiled.
 #[derive(Clone, Debug)]
 pub enum Compiler {
-    /// In a child process: this very binary, started so that it runs [`compile_child_main`] and nothing else.
+    /// In a child process: this binary, started so that it runs [`compile_child_main`] and nothing else.
     Child {
         /// The binary.
         program: PathBuf,
-        /// What makes it compile.
+        /// Arguments with which the binary runs [`compile_child_main`].
         args: Vec<OsString>,
-        /// What there is to share.
+        /// Memory that all compilers share.
         memory: Memory,
-        /// The CPU time that it may use; see [`Compiler::cpu_time`].
+        /// CPU time that the child may use; see [`Compiler::cpu_time`].
         cpu: Duration,
     },
-    /// In this process: for tools and tests. Its memory stays with the process, about 20 MB.
+    /// In this process, for tools and tests. The process keeps the compiler's memory, about 20 MB.
     InProcess,
 }
 
 impl Compiler {
-    /// The CPU time that a child may use: 30 s, or what the operator of a slow machine says, at most ten minutes.
+    /// The CPU time that a child may use: 30 s by default, or the operator's setting, clamped to between 1 s and 10 minutes.
     pub fn cpu_time(seconds: Option<u64>) -> Duration {
         seconds.map_or(CPU_LIMIT, Duration::from_secs).clamp(Duration::from_secs(1), MAX_CPU)
     }
 }
 
-/// Compiles a component, or the core module of a Rego policy. Here it is parsed at most. `alone`: waits until no other
-/// compiler runs, and may use the memory of all.
+/// Compiles a component, or the core module of a Rego policy. With [`Compiler::Child`] this process at most parses it.
+/// With `alone`, waits until no other compiler runs, and may use the memory of all of them.
 pub(crate) fn compile(
     compiler: &Compiler,
     engine: &wasmtime::Engine,
@@ -83,7 +83,7 @@ pub(crate) fn compile(
     .map(Precompiled::vouched)
 }
 
-/// What a binary is, its first bytes say.
+/// The first bytes of a binary tell a core module from a component.
 fn precompile(engine: &wasmtime::Engine, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
     let compiled =
         if Parser::is_core_wasm(wasm) { engine.precompile_module(wasm) } else { engine.precompile_component(wasm) };
@@ -115,13 +115,13 @@ fn in_child(
     let mut child =
         share.start(|| command.spawn()).map_err(|source| CompileError::Spawn { program: program.clone(), source })?;
     let result = exchange(&mut child, wasm, cpu, allowed);
-    // Whatever went wrong, no child outlives its call. A child that has ended is only waited for.
+    // No child outlives this call, even after an error. Killing a child that has ended has no effect.
     let _ = child.kill();
     let _ = child.wait();
     result
 }
 
-/// Feeds the child and listens to it, all three pipes at once, so that neither side waits for the other for ever.
+/// Writes to the child and reads from it on all three pipes at the same time, so that the two processes cannot deadlock.
 #[expect(clippy::disallowed_methods, reason = "a compiler has a time limit")]
 fn exchange(child: &mut Child, wasm: &[u8], cpu: Duration, memory: Bytes) -> Result<Vec<u8>, CompileError> {
     let wall = cpu * WALL_FACTOR;
@@ -136,7 +136,7 @@ fn exchange(child: &mut Child, wasm: &[u8], cpu: Duration, memory: Bytes) -> Res
         let stderr_text = scope.spawn(move || read_at_most(stderr, MAX_STDERR));
         let status = wait_until(child, deadline);
         if !matches!(status, Ok(Some(_))) {
-            // Closes the pipes at the other end, so that the threads above end too.
+            // Killing the child closes its ends of the pipes, so that the threads above end too.
             let _ = child.kill();
         }
         (joined(output), joined(stderr_text), status)
@@ -173,10 +173,10 @@ fn read_at_most(pipe: Option<impl Read>, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Waits for the child to end; `None` if it does not until then.
+/// Waits for the child to end; `None` if it still runs at the deadline.
 #[expect(clippy::disallowed_methods, reason = "a compiler has a time limit")]
 fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
-    // A compilation takes tens of milliseconds and happens when a module is new: looking now and then is good enough.
+    // A compilation takes tens of milliseconds and happens only for new modules, so polling is good enough.
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -194,11 +194,11 @@ fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitSta
 /// Main function of [`Compiler::Child`]: confines this process, reads a component or core module from standard input,
 /// writes its compiled form to standard output. Messages go to standard error.
 ///
-/// The process must not have started any thread before: confinement holds for the calling thread and what it starts.
+/// The process must not have started any thread before: confinement applies to the calling thread and to what it starts.
 pub fn compile_child_main() -> ExitCode {
     let unconfined = |error: ConfinementError| CompileError::Unconfined(chain(&error));
     let compiled = bound().map_err(unconfined).and_then(|()| {
-        // Made before the last of it, because an engine asks the kernel what the processor can do.
+        // Created before the last step of confinement, because the engine asks the kernel for the CPU's features.
         let engine = wasm_engine(Meter::None).map_err(|error| refused(error.into()))?;
         Confinement::new(Seccomp::Compute).all_paths().enter().map_err(unconfined)?;
         compile_stdin(&engine)
@@ -212,7 +212,7 @@ pub fn compile_child_main() -> ExitCode {
 }
 
 fn fail(code: ExitCode, message: &str) -> ExitCode {
-    // A failure here has no receiver.
+    // A failure to write the message cannot be reported.
     let _ = writeln!(io::stderr(), "{message}");
     code
 }
@@ -225,28 +225,28 @@ fn compile_stdin(engine: &wasmtime::Engine) -> Result<(), CompileError> {
     stdout.write_all(&compiled).and_then(|()| stdout.flush()).map_err(CompileError::Pipe)
 }
 
-/// Gives up all that compiling does not need, but for system calls: other files, files to write, processes, privileges, time and memory
-/// without end.
+/// Gives up everything that compiling does not need, except system calls: other files, file writes, processes,
+/// privileges, unlimited time and memory.
 fn bound() -> Result<(), ConfinementError> {
     limit().map_err(ConfinementError::Limits)?;
-    // No path at all, and no capability. It takes a descriptor, so it comes before their limit.
+    // No paths and no capabilities. Confining needs a file descriptor, so it precedes the limit on descriptors.
     Confinement::new(Seccomp::All).enter()?;
-    // The three standard streams are open; none can be added.
+    // The three standard streams are open; no descriptor can be added.
     let limit = Rlimit { current: Some(3), maximum: Some(3) };
     setrlimit(Resource::Nofile, limit).map_err(|errno| ConfinementError::Limits(errno.into()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "asks the kernel to end this process first")]
 fn limit() -> io::Result<()> {
-    // If memory runs out nevertheless, the kernel kills this process and not the agent. Where that cannot be arranged,
-    // as in a container without /proc, compiling goes on. A child of a confined agent has inherited its score
-    // (`OomScore`), and cannot write it.
+    // If memory runs out nevertheless, the kernel kills this process and not the agent. If the score cannot be written,
+    // as in a container without /proc, compiling continues. The child of a confined agent has inherited its score
+    // (`OomScore`) and cannot write it.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     if getuid().is_root() {
         drop_privileges()?;
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // An agent without CAP_KILL cannot end a process of another user.
+    // The child ends itself, because an agent without CAP_KILL cannot kill a process of another user.
     let cpu = said_cpu_time();
     end_after(cpu * WALL_FACTOR + CHILD_GRACE);
     for (resource, limit) in [
@@ -261,13 +261,13 @@ fn limit() -> io::Result<()> {
     Ok(())
 }
 
-/// The memory that the agent allows; never more than [`Memory::MAX`].
+/// The memory limit passed by the agent, at most [`Memory::MAX`].
 fn allowed() -> Bytes {
     let stderr_text = std::env::var(MEMORY_VARIABLE).ok().and_then(|stderr_text| stderr_text.parse().ok());
     Bytes(stderr_text.map_or(Memory::MAX.0, |stderr_text: u64| stderr_text.min(Memory::MAX.0)))
 }
 
-/// The CPU time that the agent allows.
+/// The CPU time limit passed by the agent.
 fn said_cpu_time() -> Duration {
     Compiler::cpu_time(std::env::var(CPU_VARIABLE).ok().and_then(|said| said.parse().ok()))
 }
@@ -278,7 +278,7 @@ fn drop_privileges() -> io::Result<()> {
         .and_then(|()| set_thread_res_gid(gid, gid, gid))
         .and_then(|()| set_thread_res_uid(uid, uid, uid));
     match changed {
-        // A root without CAP_SETUID has no other user to become: it loses its capabilities, and that must do.
+        // Root without CAP_SETUID cannot change its user; giving up its capabilities has to suffice.
         Err(rustix::io::Errno::PERM) => Ok(()),
         other => Ok(other?),
     }

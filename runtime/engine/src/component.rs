@@ -26,14 +26,14 @@ pub(crate) struct Component {
     limits: Limits,
     usable: bool,
     elapsed: Duration,
-    /// What the last call executed, where the engine counts.
+    /// Fuel that the last call consumed; `None` unless the engine is metered.
     fuel: Option<u64>,
-    // Keeps the watchdog's thread alive as long as something can run.
+    // Keeps the watchdog's thread alive as long as the instance exists.
     _engine: Engine,
 }
 
 impl Component {
-    /// Instantiates a module: runs its start functions.
+    /// Instantiates a module, which runs its start functions.
     pub(crate) fn start(
         engine: &Engine,
         pre: &PolicyPre<Host>,
@@ -45,7 +45,7 @@ impl Component {
         let mut store = Store::new(engine.wasm(), host);
         store.limiter(|host| &mut host.memory);
         store.set_hostcall_fuel(words(limits.hostcall));
-        // The contract has no resources, so no handle is ever made.
+        // The contract has no resources, so no handles are created.
         store.set_max_component_handles(64);
         watch(&mut store, |host| &mut host.deadline);
         let fuel = refuel(&mut store).then_some(0);
@@ -96,7 +96,7 @@ impl Component {
         let alarms: Vec<_> = columns.alarms.iter().map(convert::alarm).collect();
         let tick = types::Tick { window_usec: window.0, cause, alarms: &alarms };
         let result = self.call(Export::Evaluate, |policy, store| policy.call_evaluate(store, tick));
-        // The columns are the tick's, not the instance's: nothing keeps them alive in between.
+        // Columns belong to one tick; the instance does not keep them alive between calls.
         self.store.data_mut().columns = Columns::default();
         result?;
         Ok(self.store.data_mut().transaction.commit())
@@ -130,7 +130,7 @@ impl Component {
         self.store.data_mut().transaction.take_log()
     }
 
-    /// Runs an export. What it staged is on the transaction afterwards if it succeeded, and discarded if not.
+    /// Runs an export. On success the transaction holds what the export staged; on failure that is discarded.
     fn call<R>(
         &mut self,
         export: Export,

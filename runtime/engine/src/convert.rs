@@ -1,4 +1,4 @@
-//! Between the model's types and the contract's.
+//! Conversions between the model's types and the contract's.
 
 pub(crate) mod block_io;
 pub(crate) mod cpu_topology;
@@ -24,23 +24,23 @@ use crate::bindings::qosm::policy::{
 use crate::error::Rule;
 use crate::link::number;
 
-/// A pod as a policy is shown it.
+/// A pod as a policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct PodView<'a> {
-    /// Names the pod in targets.
+    /// The id by which targets name the pod.
     pub id: PodId,
     /// The pod.
     pub pod: &'a Pod,
-    /// For each of the pod's containers, in the same order: its id, and how many CPUs the kubelet set aside for it alone. A
-    /// container without an entry is not shown.
+    /// For each of the pod's containers, in the same order: its id, and the number of CPUs that the kubelet reserved
+    /// exclusively for it. The policy does not see containers without an entry.
     pub containers: &'a [(ContainerId, Option<u32>)],
     /// The policy's effective configuration for the pod: a JSON object.
     pub config: &'a str,
-    /// Whether an annotation of the pod is part of it.
+    /// Whether an annotation of the pod contributes to `config`.
     pub annotated: bool,
 }
 
-/// What a module asks to be woken by.
+/// Converts a trigger that a module subscribes to.
 pub(crate) fn trigger(raw: types::Trigger) -> Trigger {
     match raw {
         types::Trigger::Throttling => Trigger::Throttling,
@@ -64,7 +64,7 @@ pub(crate) fn trigger(raw: types::Trigger) -> Trigger {
     }
 }
 
-/// A trigger that fired.
+/// Converts a trigger that fired.
 pub(crate) fn alarm(alarm: &Alarm) -> types::Alarm {
     let micros = |micros: Micros| u32::try_from(micros.0).unwrap_or(u32::MAX);
     let trigger = match alarm.trigger {
@@ -90,7 +90,7 @@ pub(crate) fn alarm(alarm: &Alarm) -> types::Alarm {
     types::Alarm { trigger, target: alarm.target.and_then(shown) }
 }
 
-/// The parts of the pods of one call that must lie together in memory to be lent to the module.
+/// Slices of the pods of one call, kept in memory so that arguments can refer to them.
 pub(crate) struct PodParts<'a> {
     labels: Vec<Vec<(&'a str, &'a str)>>,
     resources: Vec<Vec<Vec<types::ExtendedResource<'a>>>>,
@@ -111,7 +111,7 @@ impl<'a> PodParts<'a> {
         Self { labels: views.iter().map(labels).collect(), resources: views.iter().map(resources).collect() }
     }
 
-    /// The containers of each pod, in the order of the views that this was made of.
+    /// The containers of each pod, in the order of the views passed to [`Self::of`].
     pub(crate) fn containers<'b>(&'b self, views: &[PodView<'b>]) -> Vec<Vec<types::Container<'b>>> {
         let of_pod = |(view, resources): (&PodView<'b>, &'b Vec<Vec<types::ExtendedResource<'a>>>)| {
             let given = view.pod.containers.iter().zip(view.containers).zip(resources);
@@ -239,7 +239,7 @@ fn tier(tier: Tier) -> types::Tier {
     }
 }
 
-/// `None` of the node, which no column has a row of.
+/// Converts a target; `None` for the node, which has no row in any column.
 fn shown(target: Target) -> Option<types::Target> {
     Some(match target {
         Target::Node => return None,
@@ -350,7 +350,7 @@ pub(crate) fn migration(sample: &MigrationSample) -> page_migration::Progress {
     }
 }
 
-/// A protection that leaves every file to others.
+/// A protection that sets no knob.
 pub(crate) const NOTHING_PROTECTED: memory_protection::Protection = memory_protection::Protection {
     min_bytes: None,
     low_bytes: None,
@@ -366,14 +366,14 @@ pub(crate) const NOTHING_PROTECTED: memory_protection::Protection = memory_prote
     page_cache_reclaim_sync: None,
 };
 
-/// Every knob that a protection is about, and its value; `None` where the module leaves it to others.
+/// Every knob of a protection with its value; `None` for a knob that the module does not set.
 pub(crate) fn protection(wanted: &memory_protection::Protection) -> Result<[(Knob, Option<Value>); 12], Rule> {
     let size = |what, size: Option<u64>| size.map(|size| number(what, size)).transpose();
     let small = |number: Option<u32>| number.map(|number| Value::Number(number.into()));
     let switch = |on: Option<bool>| on.map(|on| Value::Number(on.into()));
     let bound = |bound| match bound {
         memory_protection::Bound::Unlimited => Value::Max,
-        // More than any machine has means no bound.
+        // A size beyond `i64::MAX` means no bound.
         memory_protection::Bound::Bytes(bytes) => i64::try_from(bytes).map_or(Value::Max, Value::Number),
     };
     Ok([
@@ -392,7 +392,7 @@ pub(crate) fn protection(wanted: &memory_protection::Protection) -> Result<[(Kno
     ])
 }
 
-/// NUMA nodes as the knob has them: a bit for each.
+/// NUMA nodes as a knob's bit mask.
 pub(crate) fn node_mask(nodes: &[u32]) -> Result<Value, Rule> {
     const BITS: u32 = 63;
     if nodes.is_empty() {
@@ -405,7 +405,7 @@ pub(crate) fn node_mask(nodes: &[u32]) -> Result<Value, Rule> {
     mask.map(Value::Number)
 }
 
-/// CPUs as the knob has them.
+/// CPUs as a knob's value.
 pub(crate) fn cpu_set(cpus: &[u32]) -> Result<Value, Rule> {
     if cpus.is_empty() {
         return Err(Rule::OutOfRange { what: "number of CPUs", value: 0 });

@@ -1,4 +1,4 @@
-//! Reads what `describe` returned, and refuses what later rooms could not use.
+//! Checks and converts what `describe` returned; refuses values that later stages cannot use.
 
 use std::collections::BTreeSet;
 
@@ -17,30 +17,29 @@ use crate::interface::Interface;
 use crate::staging::printable;
 use qosm_model::digest::Digest;
 
-/// The objects that stand in defaults and presets of a protocol with a class field, one a QoS class.
+/// Keys of the defaults and presets of a protocol with a class field: one object for each QoS class.
 const CLASSES: [&str; 4] = ["lsrClass", "lsClass", "beClass", "systemClass"];
 
-/// Characters of a summary that are kept.
+/// Number of characters of a summary that are kept.
 const SUMMARY: usize = 400;
 
 /// Upper bound of one JSON text, in bytes.
 const MAX_JSON: usize = 256 << 10;
 
-/// Upper bound of triggers: each is watched separately.
+/// Upper bound of triggers; the agent watches each separately.
 const MAX_TRIGGERS: usize = 16;
 
-/// What is wrong with which field.
+/// An invalid field and the reason.
 struct Flaw {
     field: String,
     message: String,
 }
 
 fn flaw<T>(field: impl Into<String>, message: impl Into<String>) -> Result<T, Flaw> {
-    // Module name for errors.
     Err(Flaw { field: foreign::shown(&field.into(), 100), message: foreign::shown(&message.into(), 400) })
 }
 
-/// Checks a description and takes it over.
+/// Checks and converts a description.
 pub(crate) fn read(
     module: Digest,
     imports: &BTreeSet<Interface>,
@@ -49,8 +48,8 @@ pub(crate) fn read(
     description(raw, imports).map_err(|Flaw { field, message }| EngineError::Description { module, field, message })
 }
 
-/// Compiles the schemas once, within their bounds. A schema that is too expensive, or defaults that do not match
-/// theirs, make the module invalid: it could not be configured.
+/// Compiles the schemas once, within their bounds. A module whose schema is too expensive, or whose defaults do not match
+/// their schema, is invalid: it could not be configured.
 pub(crate) fn check_schemas(module: Digest, description: &Description) -> Result<(), EngineError> {
     let flaw = |field: String, message: String| EngineError::Description { module, field, message };
     if let Some(protocol) = &description.protocol {
@@ -103,7 +102,7 @@ fn triggers(raw: Vec<types::Trigger>, imports: &BTreeSet<Interface>) -> Result<V
         let needed = match &trigger {
             Trigger::Throttling => Some(Interface::CpuStat),
             Trigger::Pressure(pressure) if pressure.scope == Scope::Node => Some(Interface::Node),
-            // Both tell of the pressure of pods.
+            // Both interfaces report the pressure of pods.
             Trigger::Pressure(pressure) if pressure.scope == Scope::Pod && imports.contains(&Interface::Node) => None,
             Trigger::Pressure(_) => Some(Interface::Pressure),
             Trigger::MemoryEvents => Some(Interface::MemoryStat),
@@ -178,7 +177,7 @@ fn protocol(raw: lifecycle::Protocol) -> Result<Protocol, Flaw> {
     })
 }
 
-/// A JSON object of fields; where there is a class field, an object a class.
+/// Parses a JSON object of fields; with a class field, it has one object of fields for each class.
 fn values(field: &str, text: &str, by_class: bool) -> Result<Map<String, Value>, Flaw> {
     let values = object(field, text)?;
     if by_class {
@@ -212,7 +211,7 @@ fn object(field: &str, text: &str) -> Result<Map<String, Value>, Flaw> {
     }
 }
 
-/// A DNS label, so that the name can stand in file names, metrics and Kubernetes objects.
+/// Whether the name is a DNS label, so that it is valid in file names, metrics and Kubernetes objects.
 fn is_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (1..=63).contains(&name.len())
@@ -221,7 +220,8 @@ fn is_name(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Kubernetes' qualified name: a DNS prefix and `/` that may be missing, then at most 63 letters, digits, `-`, `_` and `.`.
+/// Whether the key is a qualified name of Kubernetes: an optional DNS prefix and `/`, then at most 63 letters, digits,
+/// `-`, `_` and `.`.
 fn is_annotation_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! The engine: its settings, and the ways from bytes to instances.
+//! The engine: its settings, and the steps from a module's bytes to an instance.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,30 +24,31 @@ use crate::watchdog::{Deadline, Watchdog};
 use crate::{component, description};
 use qosm_model::digest::Digest;
 
-/// Stack of a running module; deeper recursion is a trap. Calls run on the caller's thread, which must have this much to spare.
+/// Stack of a running module in bytes; deeper recursion traps. Calls run on the caller's thread, which must have this
+/// much stack left.
 pub const STACK: usize = 512 << 10;
 
-/// Address space set aside for a linear memory. Larger ones are moved when they grow.
+/// Address space reserved for a linear memory, in bytes. Larger memories are moved when they grow.
 const RESERVATION: u64 = 32 << 20;
 
-/// Time limit of `describe`: more than an evaluation's, since it runs once and on a busy node.
+/// Time limit of `describe`: longer than an evaluation's, since it runs once, possibly on a busy node.
 const DESCRIBE: Duration = Duration::from_millis(500);
 
-/// Runs policy modules. Cheap to clone; there should be one a process.
+/// Runs policy modules. Cheap to clone; a process should have one.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
-    // Dropped first: the thread must not outlive what it bumps.
+    // Dropped first: the watchdog's thread must not outlive the engine whose epoch it increments.
     watchdog: Watchdog,
     wasm: wasmtime::Engine,
     observer: Option<InputObserver>,
 }
 
-/// Is shown the document `input` of a policy in Rego, as JSON, before each evaluation.
+/// Called before each evaluation of a Rego policy with its `input` document as JSON.
 pub type InputObserver = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A compiled module: imports and exports fit the contract. Cheap to clone.
+/// A compiled module whose imports and exports fit the contract. Cheap to clone.
 #[derive(Clone)]
 pub struct Module(Arc<ModuleParts>);
 
@@ -59,7 +60,7 @@ struct ModuleParts {
     code: Code,
 }
 
-/// What runs.
+/// The compiled code of a module.
 enum Code {
     Component(Component),
     Rego(Arc<Policy>),
@@ -71,7 +72,7 @@ impl Module {
         &self.0.digest
     }
 
-    /// The reach that a Rego policy declares; none for a component, which cannot declare it.
+    /// The reach that a Rego policy declares; empty for a component, which cannot declare any.
     pub fn declared_reach(&self) -> BTreeSet<Reach> {
         match &self.0.code {
             Code::Rego(policy) => policy.reach.clone(),
@@ -79,17 +80,18 @@ impl Module {
         }
     }
 
-    /// The reach beside its imports that must be granted, by its description.
+    /// The reach that must be granted beside the module's imports, given its description.
     pub fn needed_reach(&self, description: &Description) -> BTreeSet<Reach> {
         Reach::needed(self.imports(), &self.declared_reach(), description.protocol.is_some())
     }
 
-    /// What it imports, or declares: all that it can ever reach.
+    /// The interfaces that a component imports or a Rego policy declares. The module can reach no others.
     pub fn imports(&self) -> &BTreeSet<Interface> {
         &self.0.imports
     }
 
-    /// Whether the host has to read a part of a signal for it. A Rego policy is shown all of the signals that it declares.
+    /// Whether the host has to read a part of a signal for this module. A Rego policy sees every part of the signals that
+    /// it declares.
     pub fn reads(&self, part: Part) -> bool {
         self.0.parts.contains(&part)
     }
@@ -99,7 +101,7 @@ impl Module {
         self.0.size
     }
 
-    /// What it is made of.
+    /// Whether the module is a component or a Rego bundle.
     pub fn form(&self) -> Form {
         match self.0.code {
             Code::Component(_) => Form::Component,
@@ -119,7 +121,7 @@ impl std::fmt::Debug for Module {
 
 impl Engine {
     /// Starts the engine and its watchdog. A process that confines itself (Landlock, capabilities, no new privileges)
-    /// must do so first: the watchdog's thread keeps what is dropped later.
+    /// must do so first: the watchdog's thread keeps privileges that the process drops later.
     ///
     /// # Errors
     ///
@@ -129,7 +131,7 @@ impl Engine {
         Self::with(Meter::None, None)
     }
 
-    /// An engine that passes each Rego input to an observer, for authors' tools.
+    /// Starts an engine that passes each Rego input to an observer, for authors' tools.
     ///
     /// # Errors
     ///
@@ -138,8 +140,9 @@ impl Engine {
         Self::with(Meter::None, Some(observer))
     }
 
-    /// An engine that counts what modules execute ([`Instance::fuel`]), which is the same on each machine. The counting costs time, so
-    /// time is measured with another engine. Modules are compiled in this process ([`Compiler::InProcess`]): a child does not count.
+    /// Starts an engine that counts what modules execute ([`Instance::fuel`]); the count is the same on every machine.
+    /// Counting costs time, so time is measured with another engine. Modules must be compiled in this process
+    /// ([`Compiler::InProcess`]): a child compiles code that does not count.
     ///
     /// # Errors
     ///
@@ -154,25 +157,25 @@ impl Engine {
         Ok(Self(Arc::new(Inner { watchdog, wasm, observer })))
     }
 
-    /// Reads a module's binary. Nothing is compiled, nothing is run.
+    /// Reads a module's binary without compiling or running it.
     ///
     /// # Errors
     ///
     /// [`EngineError::NotAComponent`], [`EngineError::TooLarge`], [`EngineError::TooManyItems`],
-    /// [`EngineError::Invalid`]; of an archive [`EngineError::Bundle`] and [`EngineError::Description`]. Imports that
-    /// no host offers are no error here: see [`Inspection::unknown_imports`].
+    /// [`EngineError::Invalid`]; for an archive also [`EngineError::Bundle`] and [`EngineError::Description`]. Imports
+    /// that this host does not offer are no error here: see [`Inspection::unknown_imports`].
     pub fn inspect(&self, wasm: &[u8]) -> Result<Inspection, EngineError> {
         Ok(inspect(wasm)?.inspection)
     }
 
-    /// Makes a module runnable: from the cache if it holds a compiled form that is beyond doubt, else by compiling it.
+    /// Makes a module runnable: from its compiled form in the cache if that is authentic, else by compiling it.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::inspect`]; [`EngineError::Contract`], [`EngineError::UnknownImports`],
-    /// [`EngineError::Composed`], [`EngineError::NoLifecycle`] and [`EngineError::Mismatch`] for a component that is no
-    /// policy for this host; [`EngineError::Bundle`], and [`EngineError::Instantiate`] from a trial start, for a Rego
-    /// policy that is none; [`EngineError::Compile`] and [`EngineError::Load`]. Errors of the cache are only logged.
+    /// Those of [`Self::inspect`]; [`EngineError::Contract`], [`EngineError::UnknownImports`], [`EngineError::Composed`],
+    /// [`EngineError::NoLifecycle`] and [`EngineError::Mismatch`] for a component that is not a policy for this host;
+    /// [`EngineError::Bundle`], and [`EngineError::Instantiate`] from a trial start, for a bundle that is not;
+    /// [`EngineError::Compile`] and [`EngineError::Load`]. Errors of the cache are only logged.
     pub fn load(&self, wasm: &[u8], cache: Option<&ModuleCache>, compiler: &Compiler) -> Result<Module, EngineError> {
         if is_bundle(wasm) {
             return self.load_bundle(wasm, cache, compiler);
@@ -181,7 +184,7 @@ impl Engine {
         let digest = inspection.digest;
         let component = self.compiled(digest, wasm, cache, compiler, Precompiled::load)?;
         let imports: BTreeSet<_> = inspection.imports.into_iter().collect();
-        // Linked once with all its imports, so that type errors show now.
+        // Linked once with all its imports, so that type errors are found at load time.
         self.pre_instantiate(digest, &component, |linker| {
             imports.iter().try_for_each(|&interface| link(linker, interface))
         })?;
@@ -207,12 +210,13 @@ impl Engine {
         Ok(Module(Arc::new(ModuleParts { digest, size, imports, parts, code: Code::Rego(Arc::new(policy)) })))
     }
 
-    /// Calls a module's `describe`, in an instance without any interface; a Rego policy has its METADATA instead.
+    /// Calls a component's `describe` in an instance without any interface. The description of a Rego policy comes from
+    /// its METADATA.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Instantiate`] and [`EngineError::Describe`] if it fails or calls an import, [`EngineError::Description`]
-    /// naming the field that cannot be used.
+    /// [`EngineError::Instantiate`] and [`EngineError::Describe`] if the module fails or calls an import,
+    /// [`EngineError::Description`] naming the field that cannot be used.
     pub fn describe(&self, module: &Module) -> Result<Description, EngineError> {
         let component = match &module.0.code {
             Code::Component(component) => component,
@@ -237,11 +241,11 @@ impl Engine {
         Ok(description)
     }
 
-    /// Makes an instance under a policy's name, with what its predecessor saved. Only what is granted is linked.
+    /// Creates an instance under a policy's name, with the state that its predecessor saved. Only granted interfaces are linked.
     ///
     /// # Errors
     ///
-    /// [`EngineError::NotGranted`] if the module imports more, [`EngineError::Instantiate`] if it fails at its start.
+    /// [`EngineError::NotGranted`] if the module imports more, [`EngineError::Instantiate`] if the module fails while it starts.
     pub fn instantiate(
         &self,
         module: &Module,
@@ -270,12 +274,12 @@ impl Engine {
         started.map(Instance::from).map_err(EngineError::Instantiate)
     }
 
-    /// The same, but what is not granted ends the call in which the module uses it, and keeps nothing from being instantiated: for tools
-    /// that ask which of its imports a module needs.
+    /// Like [`Self::instantiate`], but imports that are not granted do not prevent instantiation: a call that uses one
+    /// fails. For tools that find out which of its imports a module needs.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Instantiate`] if it fails at its start.
+    /// [`EngineError::Instantiate`] if the module fails while it starts.
     pub fn instantiate_partly(
         &self,
         module: &Module,
@@ -315,12 +319,12 @@ impl Engine {
         Host::new(limits, state, self.deadline())
     }
 
-    /// A deadline for one store.
+    /// Creates a deadline for one store.
     pub(crate) fn deadline(&self) -> Deadline {
         self.0.watchdog.deadline()
     }
 
-    /// A module's code, from the cache or from the compiler. It is filed under the digest of what was handed over.
+    /// A module's code, from the cache or from the compiler. The cache stores it under the digest `module`.
     pub(crate) fn compiled<C>(
         &self,
         module: Digest,
@@ -359,7 +363,7 @@ impl Engine {
         Ok(code)
     }
 
-    /// Resolves a module's imports with a linker of its own, and finds its exports.
+    /// Resolves a module's imports with a new linker, and finds its exports.
     fn pre_instantiate(
         &self,
         module: Digest,
@@ -399,30 +403,31 @@ fn imported_parts(engine: &wasmtime::Engine, component: &Component) -> BTreeSet<
 /// Whether compiled code counts what it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meter {
-    /// It does not.
+    /// The code does not count.
     None,
-    /// It does.
+    /// The code consumes fuel.
     Fuel,
 }
 
-/// The settings of every engine, the compiler's child included: code of one is only valid for the other if they agree.
+/// Creates a Wasm engine with the settings that the agent and the compiler's child share: compiled code is only valid for
+/// an engine with equal settings.
 pub(crate) fn wasm_engine(meter: Meter) -> wasmtime::Result<wasmtime::Engine> {
     let mut config = wasmtime::Config::new();
     config
         .epoch_interruption(true)
         .consume_fuel(meter == Meter::Fuel)
-        // Each NaN is the same on each machine, so that a recorded evaluation can be replayed bit for bit.
+        // NaNs have the same bits on every machine, so that a recorded evaluation can be replayed bit for bit.
         .cranelift_nan_canonicalization(true)
         .max_wasm_stack(STACK)
         .memory_init_cow(true)
-        // Tens of instances that live long: on demand is as quick as a pool, and takes no address space in advance.
+        // For tens of long-lived instances, allocation on demand is as fast as a pool and reserves no address space in advance.
         .memory_reservation(RESERVATION)
         .memory_reservation_for_growth(1 << 20)
         .memory_guard_size(64 << 10)
         .guard_before_linear_memory(false)
         .memory_may_move(true)
         .debug_info(false)
-        // What compilers for Wasm emit unasked stays on; every other proposal is compiler code that a policy need not reach.
+        // Proposals that compilers emit by default stay on; any other would only expose more of the Wasm compiler to policies.
         .wasm_simd(false)
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)

@@ -1,4 +1,4 @@
-//! The engine's errors, by the module, the node or the caller.
+//! The engine's errors, whether the module, the node or the caller causes them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,110 +26,110 @@ pub enum EngineError {
     /// The engine itself does not start on this machine.
     #[error("the Wasm engine does not start")]
     Start(#[source] WasmError),
-    /// The watchdog's thread cannot be made.
+    /// The watchdog's thread cannot be started.
     #[error("the watchdog's thread cannot be started")]
     Watchdog(#[source] io::Error),
     /// The file has another format.
     #[error("this is {found}, not a WebAssembly component or Rego bundle; {help}")]
     NotAComponent {
-        /// What it is instead.
+        /// The format that was recognised.
         found: &'static str,
-        /// The way out.
+        /// What to do instead.
         help: &'static str,
     },
     /// The file is too large to be a policy.
     #[error("the module has {size}, more than the {limit} that a module may have; strip its debug information")]
     TooLarge {
-        /// Its size.
+        /// Size of the module.
         size: Bytes,
-        /// What is allowed.
+        /// The limit.
         limit: Bytes,
     },
-    /// Its core modules have more functions, imports and globals than any policy needs.
+    /// The module's core modules have more functions, imports and globals than any policy needs.
     #[error("{module} has {items} functions, imports and globals, more than the {limit} that a module may have")]
     TooManyItems {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
-        /// How many it has.
+        /// The module's number of functions, imports and globals.
         items: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// The binary breaks the rules of WebAssembly, or uses a proposal that is turned off here.
+    /// The binary is not valid WebAssembly, or uses a proposal that this engine turns off.
     #[error("{module} is not a valid component")]
     Invalid {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
         /// The message of the parser or compiler.
         source: WasmError,
     },
-    /// The component is made of several that talk to each other.
+    /// The component is composed of several components that call each other.
     #[error(
         "{module} is composed of several components, and those are not run here: their adapters are code of the host's making; \
          link the parts into one component when it is built"
     )]
     Composed {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
     },
-    /// It imports interfaces that no operator can grant.
+    /// The module imports interfaces that this host does not offer.
     #[error("{module} imports {}, which this host does not offer; {}", Listed(names), foreign_help(names))]
     UnknownImports {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
         /// The imports' full names.
         names: Vec<String>,
     },
-    /// It was built for another version of the contract.
+    /// The module was built for an incompatible version of the contract.
     #[error(
         "{module} was built for version {found} of `qosm:policy`, and this host speaks {CONTRACT_VERSION}; build it with an SDK \
          of {}.{}.x, or run a host that speaks its version", CONTRACT_VERSION.major, CONTRACT_VERSION.minor
     )]
     Contract {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
-        /// The version that it wants.
+        /// The version that the module was built for.
         found: Version,
     },
-    /// It is a component, but not a policy.
+    /// The component is not a policy: it does not export the lifecycle interface.
     #[error("{module} does not export `qosm:policy/lifecycle@{CONTRACT_VERSION}`, so it is not a policy module")]
     NoLifecycle {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
     },
-    /// Its imports or exports have the right names and the wrong types.
+    /// The module's imports or exports have the right names and the wrong types.
     #[error("{module} does not fit version {CONTRACT_VERSION} of `qosm:policy`; build it with the SDK of that version")]
     Mismatch {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
-        /// What does not fit.
+        /// The linker's message.
         source: WasmError,
     },
-    /// A gzip archive that is no Rego policy, or one that does not run here.
+    /// A gzip archive that is not a Rego policy, or a Rego policy that cannot run here.
     #[error("{module} is no Rego policy that runs here")]
     Bundle {
-        /// The archive.
+        /// Digest of the archive.
         module: Digest,
-        /// Why.
+        /// The reason.
         source: BundleError,
     },
     /// The compiler's process failed.
     #[error("{module} cannot be compiled")]
     Compile {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
-        /// What happened.
+        /// The reason.
         source: CompileError,
     },
     /// The compiled form cannot be loaded.
     #[error("what {module} was compiled to cannot be loaded")]
     Load {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
         /// The engine's message.
         source: WasmError,
     },
-    /// It imports what the operator did not grant.
+    /// The module imports interfaces that the operator did not grant.
     #[error(
         "policy `{module}` imports {}, which {} not granted; add {} to its grants, or list all that it imports with \
          `qosm policy inspect`", Listed(missing), if missing.len() == 1 { "is" } else { "are" }, Listed(missing)
@@ -137,7 +137,7 @@ pub enum EngineError {
     NotGranted {
         /// The policy's name.
         module: String,
-        /// What is missing, in the order of [`Interface::ALL`].
+        /// The missing interfaces, in the order of [`Interface::ALL`].
         missing: Vec<Interface>,
     },
     /// Instantiation failed.
@@ -149,7 +149,7 @@ pub enum EngineError {
     /// `describe` returned an invalid description.
     #[error("{module} describes itself wrongly: {field}: {message}")]
     Description {
-        /// The module.
+        /// Digest of the module.
         module: Digest,
         /// The field of the description, in the contract's words, e.g. `protocol.presets[1].values`.
         field: String,
@@ -161,7 +161,7 @@ pub enum EngineError {
     Cache {
         /// The file or folder, below the folder that the cache was given.
         name: String,
-        /// What was tried.
+        /// The action that failed, such as `opening`.
         action: &'static str,
         /// The kernel's error.
         source: io::Error,
@@ -186,10 +186,10 @@ fn foreign_help(names: &[String]) -> Cow<'static, str> {
     })
 }
 
-/// Upper bound of the Wasm engine's messages, in characters: they quote names out of the module.
+/// Upper bound of the Wasm engine's messages, in characters: they quote names from the module.
 pub(crate) const WORDS: usize = 1_000;
 
-/// A message of the Wasm engine: its whole chain of causes on one line.
+/// A message of the Wasm engine, with its whole chain of causes on one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WasmError(pub(crate) String);
@@ -222,7 +222,7 @@ fn chain(error: &wasmtime::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// The module is at fault.
+    /// The compiler refused the module, which is invalid.
     #[error("{}", foreign::shown(.0, WORDS))]
     Refused(String),
     /// The compiler's process cannot be started.
@@ -233,46 +233,46 @@ pub enum CompileError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Without bounds nothing is compiled.
+    /// The compiler's process cannot confine itself, and so compiles nothing.
     #[error("the compiler's process cannot confine itself, and compiles nothing: {}", foreign::shown(.0, WORDS))]
     Unconfined(String),
-    /// Talking to it failed.
+    /// Reading from or writing to the compiler's process failed.
     #[error("the compiler's process cannot be talked to")]
     Pipe(#[source] io::Error),
-    /// It ended in a way that it does not choose by itself: out of memory, out of CPU time, or a bug of the compiler.
+    /// The compiler's process died: it ran out of memory or CPU time, or the compiler has a bug.
     #[error(
         "the compiler's process ended with {status}; it is allowed {memory} of address space (1 GiB, or its share of what the \
          container's memory limit leaves) and {cpu:?} of CPU time{}",
         Stderr(stderr)
     )]
     Died {
-        /// How.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it may use.
+        /// Its limit of address space.
         memory: Bytes,
-        /// What it may use.
+        /// Its limit of CPU time.
         cpu: Duration,
-        /// The end of what it wrote to its standard error.
+        /// What it wrote to standard error, at most 4096 bytes.
         stderr: String,
     },
-    /// It took too long.
+    /// The compiler's process reached its limit of wall-clock time.
     #[error("the compiler's process was stopped after {after:?}")]
     TimedOut {
-        /// How long it was waited for.
+        /// The limit.
         after: Duration,
     },
-    /// It failed before, and is not compiled again for a while.
+    /// The module failed to compile before, and is not compiled again for a while.
     #[error("{why}; it is not tried again for {}, or until `qosm policy retry`", Wait(left))]
     Remembered {
-        /// Why it failed the last time.
+        /// The reason of the last failure.
         why: String,
         /// Time until the next attempt.
         left: Duration,
     },
-    /// It wrote more than any module compiles to.
+    /// The compiler's process wrote more than any module compiles to.
     #[error("the compiler's process wrote more than {limit}")]
     TooLarge {
-        /// What is allowed.
+        /// The limit.
         limit: Bytes,
     },
 }
@@ -297,10 +297,10 @@ impl fmt::Display for Stderr<'_> {
     }
 }
 
-/// What of a module was running.
+/// The part of a module that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Export {
-    /// Its start, while it is instantiated.
+    /// The start functions, during instantiation.
     Start,
     /// `describe`.
     Describe,
@@ -313,7 +313,7 @@ pub enum Export {
 }
 
 impl Export {
-    /// The name in the contract; `start` for the start.
+    /// The export's name in the contract; `start` for [`Self::Start`].
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -331,7 +331,8 @@ impl fmt::Display for Export {
     }
 }
 
-/// A call that brought nothing: whatever it staged is discarded. After all but [`CallError::Refused`] the instance is spent.
+/// A failed call: everything that it staged is discarded. After any error but [`CallError::Refused`] the instance cannot
+/// be used again.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -340,31 +341,31 @@ pub enum CallError {
     Trap {
         /// The policy's name, or the digest where there is no policy yet.
         module: Arc<str>,
-        /// What ran.
+        /// The export that was running.
         export: Export,
-        /// What happened.
+        /// The reason of the trap.
         cause: String,
     },
-    /// It took too long.
+    /// The call exceeded its limit of CPU time.
     #[error(
         "module `{module}` was stopped in `{export}`: it had used up its {limit:?} of CPU time; the operator's limit is `evaluationMillis`"
     )]
     TimedOut {
         /// The policy's name, or the digest where there is no policy yet.
         module: Arc<str>,
-        /// What ran.
+        /// The export that was running.
         export: Export,
-        /// The CPU time that it may use.
+        /// The limit of CPU time.
         limit: Duration,
     },
-    /// It wanted more memory, or larger tables, than it may have.
+    /// The module exceeded its limit of memory or of table elements.
     #[error("module `{module}` was stopped in `{export}`: {bound}")]
     OutOfMemory {
         /// The policy's name, or the digest where there is no policy yet.
         module: Arc<str>,
-        /// What ran.
+        /// The export that was running.
         export: Export,
-        /// What was exceeded.
+        /// The exceeded limit.
         bound: Exhausted,
     },
     /// The module returned an error. The instance stays usable.
@@ -378,13 +379,13 @@ pub enum CallError {
     Spent {
         /// The policy's name.
         module: Arc<str>,
-        /// What was to run.
+        /// The export that was called.
         export: Export,
     },
 }
 
 impl CallError {
-    /// What ran.
+    /// The export that was running.
     pub fn export(&self) -> Export {
         match self {
             Self::Trap { export, .. }
@@ -409,31 +410,31 @@ impl CallError {
     }
 }
 
-/// An error that a module returned by itself.
+/// An error that a module returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("module `{module}` refused in `{export}`: {message}")]
 pub struct Refusal {
     /// The policy's name.
     pub module: Arc<str>,
-    /// What ran.
+    /// The export that was running.
     pub export: Export,
-    /// The module's own words.
+    /// The module's message.
     pub message: String,
 }
 
-/// A broken rule, and the policy that broke it.
+/// A violation of the contract, and the policy that committed it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("module `{module}` was stopped in `{export}`: {rule}")]
 pub struct Breach {
     /// The policy's name, or the digest where there is no policy yet.
     pub module: Arc<str>,
-    /// What ran.
+    /// The export that was running.
     pub export: Export,
     /// The rule.
     pub rule: Rule,
 }
 
-/// A bound on what an instance holds.
+/// An exceeded limit of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Exhausted {
@@ -442,47 +443,47 @@ pub enum Exhausted {
         "it wants {wanted} of memory and may have {limit}; the operator's limit is `memoryMib`, or `limits.memoryMiB` of a PolicyModule"
     )]
     Memory {
-        /// What it asked for.
+        /// What the module asked for.
         wanted: Bytes,
-        /// What it may have.
+        /// The limit.
         limit: Bytes,
     },
     /// Elements of a table.
     #[error("it wants a table of {wanted} elements and may have {limit}")]
     Table {
-        /// What it asked for.
+        /// What the module asked for.
         wanted: usize,
-        /// What it may have.
+        /// The limit.
         limit: usize,
     },
 }
 
-/// What a module must not do.
+/// A violation of the contract's rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A pod or container that this instance was never given, or that is gone.
+    /// The module names a pod or container that this instance was never given, or that is gone.
     #[error("it names {}, which it was not given", Named(target))]
     UnknownTarget {
-        /// What it named.
+        /// The target that the module named.
         target: Target,
     },
     /// Too many settings in one call.
     #[error("it stages more than {limit} settings")]
     TooManySettings {
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// Too many events in one call.
     #[error("it emits more than {limit} pod events")]
     TooManyEvents {
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// Too many remarks in one call.
     #[error("it makes more than {limit} remarks")]
     TooManyRemarks {
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// A remark on a knob that does not exist.
@@ -494,63 +495,63 @@ pub enum Rule {
     /// Too many rejections in one call.
     #[error("it returns more than {limit} rejections")]
     TooManyRejections {
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
-    /// One text is too long.
+    /// A single text is too long.
     #[error("its {what} has {size}, and {limit} are allowed")]
     TextTooLong {
-        /// What the text is for.
+        /// The purpose of the text.
         what: &'static str,
-        /// Its size.
+        /// Size of the text.
         size: Bytes,
-        /// What is allowed.
+        /// The limit.
         limit: Bytes,
     },
-    /// All texts together are too long.
+    /// All texts of the call together are too long.
     #[error("it stages more than {limit} of text")]
     TooMuchText {
-        /// What is allowed.
+        /// The limit.
         limit: Bytes,
     },
-    /// A number that no kernel interface takes.
+    /// A number that no kernel interface accepts.
     #[error("its {what} is {value}, which no cgroup file can hold")]
     OutOfRange {
-        /// What the number is for.
+        /// The purpose of the number.
         what: &'static str,
         /// The number.
         value: u64,
     },
-    /// A setting of a block device that no kernel takes.
+    /// A setting of a block device that no kernel accepts.
     #[error("its `{knob}` of device {device}: {why}")]
     Device {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
-        /// Which device.
+        /// The device.
         device: DeviceNumber,
-        /// What is wrong, and what to give.
+        /// What is wrong, and which values are valid.
         why: String,
     },
     /// More settings of block devices than an instance may hold.
     #[error("it holds more than {limit} settings of block devices; give up those that it does not need")]
     TooManyOfDevices {
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
-    /// Not the name of a class.
+    /// An invalid name of a class.
     #[error("it names a class: {why}")]
     ClassName {
-        /// What is wrong, and what to give.
+        /// What is wrong, and which values are valid.
         why: String,
     },
-    /// A share that no machine has.
+    /// A share of caches or memory bandwidth that is invalid on any machine.
     #[error("its share for class `{class}`{}: {why}", OnDomain(*domain))]
     Share {
         /// The class.
         class: String,
         /// The domain; `None` for the share of all domains.
         domain: Option<u32>,
-        /// What is wrong, and what to give.
+        /// What is wrong, and which values are valid.
         why: String,
     },
     /// A class that this instance has not defined.
@@ -564,10 +565,10 @@ pub enum Rule {
         /// The name.
         class: String,
     },
-    /// A tier cannot be in a class.
+    /// The module puts a tier or the node into a class.
     #[error("it puts {} into a class; only pods and containers can be in one", Named(target))]
     ClassOfTier {
-        /// Which.
+        /// The tier or node.
         target: Target,
     },
     /// Too many classes at once.
@@ -575,46 +576,47 @@ pub enum Rule {
         "its class `{class}` is one more than the {limit} that it may have; those that have no members can be given up"
     )]
     TooManyClasses {
-        /// The one that is too many.
+        /// The class beyond the limit.
         class: String,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
-    /// A class with its own shares on too many domains.
+    /// A class has its own shares on too many domains.
     #[error(
         "its class `{class}` has shares of its own on more than {limit} domains; what is the same on all is said once"
     )]
     TooManyDomains {
         /// The class.
         class: String,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// A resource of the node that cannot be published.
     #[error("its resource `{name}`: {why}")]
     Resource {
-        /// What it named.
+        /// The resource that the module named.
         name: String,
-        /// What is wrong, and what to give.
+        /// What is wrong, and which values are valid.
         why: String,
     },
-    /// A time after which resources go stale that is none.
+    /// The time after which resources become stale is out of range.
     #[error("its resources are to go stale after {seconds} s; give {least} to {most}")]
     StaleAfter {
-        /// What it said.
+        /// The time, in seconds.
         seconds: u32,
-        /// What is allowed at least.
+        /// The smallest time, in seconds.
         least: u32,
-        /// What is allowed at most.
+        /// The largest time, in seconds.
         most: u32,
     },
-    /// An event's reason that Kubernetes would refuse.
+    /// A reason of an event that Kubernetes would reject.
     #[error("`{reason}` is not the reason of an event: one word in camel case, at most 128 letters and digits")]
     EventReason {
-        /// What it wrote.
+        /// The reason.
         reason: String,
     },
-    /// An import called that was not granted, in an instance that was made all the same.
+    /// The module calls an import that was not granted, in an instance of
+    /// [`Engine::instantiate_partly`](crate::Engine::instantiate_partly).
     #[error("it calls `{import}`, which is not granted")]
     NotGranted {
         /// Interface and function.
@@ -643,17 +645,17 @@ pub enum Rule {
         /// Their type.
         found: &'static str,
     },
-    /// One object of a Rego policy's settings that cannot be taken.
+    /// An invalid object in the settings of a Rego policy.
     #[error("settings[{index}]{}: {flaw}", About(about))]
     Setting {
-        /// Its place; of a set, in Rego's order.
+        /// Index of the object; in a set, in Rego's order.
         index: usize,
-        /// The object that the error names, if any.
+        /// What the object is about; empty if that is unknown.
         about: String,
         /// What is wrong.
         flaw: Box<SettingFlaw>,
     },
-    /// A node read before the first evaluation.
+    /// The module reads `node` before its first evaluation.
     #[error("it reads `node` before its first evaluation, when nothing has been measured yet")]
     NothingMeasured,
 }

@@ -1,8 +1,8 @@
-//! Modules that could not be compiled: remembered, so that each start does not spend a minute on them again.
+//! Records modules that failed to compile, so that a restart does not spend a minute on each of them again.
 //!
-//! A compiler that ended for want of memory or time is tried once more, a little later: the node may have been busy.
-//! After that, and after an error of the module, the module is not compiled for a day, or until `qosm policy retry`.
-//! Failures count for one engine: a new version of the agent tries again.
+//! If a compiler ran out of memory or time, the agent tries the module once more after a minute: the node may have been
+//! busy. After that, and after an error in the module, the module is not compiled for a day, or until `qosm policy
+//! retry`. Failures apply to one engine: a new version of the agent tries again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,12 +17,12 @@ const SECOND: Duration = Duration::from_secs(60);
 const EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);
 /// Attempts before a module counts as failed.
 const ATTEMPTS: u32 = 2;
-/// Modules that are remembered; the oldest are forgotten first.
+/// Number of failures that are kept; the oldest are dropped first.
 const MAX: usize = 64;
-/// Characters of a reason that are kept.
+/// Number of characters of a reason that are kept.
 const WHY: usize = 500;
 
-/// What failed, by the names under which the cache files modules.
+/// Failures by the names under which the cache stores modules.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Failures(BTreeMap<String, Failure>);
@@ -30,14 +30,14 @@ pub(crate) struct Failures(BTreeMap<String, Failure>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Failure {
-    /// Seconds since the epoch.
+    /// Time of the failure in seconds since the Unix epoch.
     at: u64,
     attempts: u32,
     why: String,
 }
 
 impl Failures {
-    /// Reads what an earlier agent wrote; what makes no sense is nothing.
+    /// Parses the file that an earlier agent wrote; an invalid file counts as empty.
     pub(crate) fn parse(text: &[u8]) -> Self {
         serde_json::from_slice(text).unwrap_or_default()
     }
@@ -46,22 +46,23 @@ impl Failures {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Why a module is not compiled now, if it is not.
+    /// The failure that keeps a module from being compiled at `now`; `None` if it may be compiled.
     pub(crate) fn active(&self, name: &str, now: SystemTime) -> Option<CompileError> {
         let failure = self.0.get(name)?;
         let wait = if failure.attempts < ATTEMPTS { SECOND } else { EXPIRES };
-        // A clock that was set back must not keep a module away for longer.
+        // A clock that was set back must not extend the wait.
         let passed = seconds(now).checked_sub(failure.at)?;
         let left = wait.checked_sub(Duration::from_secs(passed)).filter(|left| !left.is_zero())?;
         Some(CompileError::Remembered { why: failure.why.clone(), left })
     }
 
-    /// Whether a module failed before, and is tried once more.
+    /// Whether a module failed once for lack of time or memory, and is tried once more.
     pub(crate) fn is_second(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|failure| failure.attempts + 1 == ATTEMPTS)
     }
 
-    /// Takes note of a failure. Says whether it is one to remember: that no compiler can be started is not the module's.
+    /// Records a failure. Returns `false` for failures that are not recorded because the module does not cause them, such
+    /// as a compiler that cannot be started.
     pub(crate) fn note(&mut self, name: &str, error: &CompileError, now: SystemTime) -> bool {
         let attempts = match error {
             CompileError::Refused(_) | CompileError::TooLarge { .. } => ATTEMPTS,
@@ -84,7 +85,7 @@ impl Failures {
         true
     }
 
-    /// Drops the failures of the modules whose names begin with it. Returns whether there were any.
+    /// Drops the failures of the modules whose names begin with `prefix`. Returns whether there were any.
     pub(crate) fn forget(&mut self, prefix: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|name, _| !name.starts_with(prefix));
@@ -118,7 +119,7 @@ mod tests {
         failures.note("a", &timed_out(), at(60));
         assert!(failures.active("a", at(60 + 3_600)).is_some() && !failures.is_second("a"));
         assert!(failures.active("a", at(60 + 24 * 3_600)).is_none());
-        // After that it starts over.
+        // After the failure expires, the count starts over.
         failures.note("a", &timed_out(), at(100_000));
         assert!(failures.active("a", at(100_000 + 60)).is_none());
     }

@@ -1,15 +1,15 @@
-//! What must hold whatever bytes are handed in as a module: the law of the fuzz target in `fuzz/`, and of this crate's own tests.
+//! Properties that hold for any bytes given as a module, checked by the fuzz target in `fuzz/` and by this crate's tests.
 
 use crate::error::EngineError;
 use crate::inspect::inspect;
 use qosm_model::digest::Digest;
 
-/// Holds for [`Engine::inspect`](crate::Engine::inspect): what is read off a module is of these bytes and no longer than they
-/// are, and a refusal is one of those that it documents.
+/// Checks [`Engine::inspect`](crate::Engine::inspect): what it reads comes from these bytes and is no longer than they
+/// are, and its errors are those that it documents.
 ///
 /// # Panics
 ///
-/// Where it does not hold.
+/// If one of these properties does not hold.
 pub fn inspection(wasm: &[u8]) {
     let findings = match inspect(wasm) {
         Ok(findings) => findings,

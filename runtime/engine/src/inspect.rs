@@ -11,10 +11,10 @@ use crate::interface::{ExternName, Interface, Reach};
 use crate::rego::{Bundle, is_bundle};
 use qosm_model::digest::Digest;
 
-/// A module's size at most.
+/// Maximum size of a module in bytes.
 pub(crate) const MAX_SIZE: usize = 16 << 20;
 
-/// What a module is made of.
+/// The format of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// A WebAssembly component.
@@ -24,7 +24,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The word for it in annotations and reports.
+    /// The name of the format in annotations and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Component => "component",
@@ -33,42 +33,44 @@ impl Form {
     }
 }
 
-/// Functions, imports and globals of all its core modules at most. Each instance takes some 32 bytes for each of them, which no
-/// bound on its memory counts.
+/// Maximum number of functions, imports and globals of all core modules together. Each instance takes about 32 bytes for
+/// each of them, which its memory limit does not count.
 const MAX_ITEMS: u64 = 128 << 10;
 
-/// What can be read off a module. Its imports are all that it can ever reach.
+/// What a module's binary tells without running it. A module can reach its imports and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// The module.
+    /// Digest of the module's file.
     pub digest: Digest,
-    /// Its size in bytes.
+    /// Size of the module's file in bytes.
     pub size: usize,
-    /// What it is made of.
+    /// The format.
     pub form: Form,
-    /// What it imports of the contract, in the order of [`Interface::ALL`], each once; of a Rego policy, the grants that it declares.
+    /// The interfaces of the contract that the module imports, in the order of [`Interface::ALL`], without duplicates;
+    /// for a Rego policy, the grants that it declares.
     pub imports: Vec<Interface>,
-    /// What its settings go beyond: what a Rego policy declares; nothing of a component, which cannot.
+    /// The reach that a Rego policy declares; empty for a component, which cannot declare any.
     pub reach: BTreeSet<Reach>,
     /// Full names of the imports that this host does not offer, in the binary's order.
     pub unknown_imports: Vec<String>,
-    /// Whether it exports what a policy must, in a version that fits.
+    /// Whether the module exports the lifecycle interface in a compatible version.
     pub exports_lifecycle: bool,
-    /// The version of the contract that it was built for; `None` if it neither imports nor exports anything of it.
+    /// The version of the contract that the module was built for; `None` if it neither imports nor exports anything of
+    /// the contract.
     pub contract_version: Option<String>,
 }
 
-/// The inspection, and what decides whether to load the module.
+/// The inspection, and the findings that decide whether the module can be loaded.
 pub(crate) struct Findings {
     pub(crate) inspection: Inspection,
-    /// A version of the contract that does not fit.
+    /// An incompatible version of the contract that the module uses.
     pub(crate) other_version: Option<Version>,
-    /// Whether it contains components with code of their own.
+    /// Whether the module contains components with code of their own.
     pub(crate) composed: bool,
 }
 
 impl Findings {
-    /// Refuses what cannot run here.
+    /// Refuses a module that cannot run on this host.
     pub(crate) fn check(self) -> Result<Inspection, EngineError> {
         let module = self.inspection.digest;
         if let Some(found) = self.other_version {
@@ -87,7 +89,7 @@ impl Findings {
     }
 }
 
-/// Reads a component's outer structure. What lies in its functions is left to the compiler.
+/// Reads a component's outer structure. The compiler validates the functions' bodies.
 pub(crate) fn inspect(wasm: &[u8]) -> Result<Findings, EngineError> {
     if wasm.len() > MAX_SIZE {
         return Err(EngineError::TooLarge { size: Bytes(wasm.len() as u64), limit: Bytes(MAX_SIZE as u64) });
@@ -148,7 +150,8 @@ pub(crate) fn inspect(wasm: &[u8]) -> Result<Findings, EngineError> {
                     lifecycle_version = lifecycle_version.or(version);
                 }
             }
-            // Inner components that only rename are how interfaces are exported; one that runs or converts is a composition.
+            // Interfaces are exported through inner components that only rename; an inner component that runs or converts
+            // makes a composition.
             Payload::ModuleSection { .. } | Payload::InstanceSection(_) | Payload::ComponentCanonicalSection(_)
                 if inner =>
             {

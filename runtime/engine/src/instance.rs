@@ -1,4 +1,4 @@
-//! An instance: a module that runs for one policy, in whichever language.
+//! An instance: a running module of one policy, a component or Rego.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::rego::{Abort, Rego};
 use crate::staging::{LogLine, Staged, Transaction, cut, printable};
 use crate::watchdog::{Deadline, DeadlineAction};
 
-/// How many functions an error names, and how much of each name: enough to find the place.
+/// Number of functions that an error names, and the length to which each name is cut.
 const FRAMES: usize = 3;
 const FRAME_NAME: Bytes = Bytes(128);
 
@@ -25,20 +25,20 @@ const FRAME_NAME: Bytes = Bytes(128);
 pub enum Cause {
     /// The module's interval has passed.
     Interval,
-    /// Pods came, changed or went.
+    /// Pods were added, changed or removed.
     PodsChanged,
     /// The module's configuration changed.
     ConfigChanged,
-    /// A trigger fired; [`Columns::alarms`] has it.
+    /// A trigger fired; [`Columns::alarms`] holds it.
     Alarm,
 }
 
-/// A running module. Each call runs to its end on the caller's thread, within the limits of the instance.
+/// A running module. Each call runs to completion on the caller's thread, within the limits of the instance.
 ///
-/// The effects of a call are returned as one value, or not at all: after an error there are none. After every error but
-/// [`CallError::Refused`] the instance is spent, and a new one must be made. The first successful evaluation of an
-/// instance is a full declaration: it does not release knobs that only its predecessor held, nor undefine its
-/// predecessor's classes.
+/// The effects of a call are returned as one value; after an error there are none. After every error but
+/// [`CallError::Refused`] the instance cannot be used again, and the caller must create a new one. The first successful
+/// evaluation of an instance is a full declaration: it does not release knobs that only its predecessor held, nor
+/// undefine its predecessor's classes.
 pub struct Instance(Form);
 
 enum Form {
@@ -59,12 +59,12 @@ impl From<Rego> for Instance {
 }
 
 impl Instance {
-    /// Hands over the policy-level configuration, a JSON object. Called once before anything else, and whenever it changes.
+    /// Passes the policy-level configuration, a JSON object. Called once before anything else, and whenever the
+    /// configuration changes.
     ///
     /// # Errors
     ///
-    /// [`CallError::Refused`] if the module cannot use the configuration: it keeps the former one. All others end the
-    /// instance.
+    /// [`CallError::Refused`] if the module cannot use the configuration: it keeps the previous one. All others end the instance.
     pub fn configure(&mut self, config_json: &str) -> Result<Staged, CallError> {
         match &mut self.0 {
             Form::Component(component) => component.configure(config_json),
@@ -72,8 +72,8 @@ impl Instance {
         }
     }
 
-    /// Hands over pods that are new or changed, and the ids of those that are gone. From now on the module may name the pods and
-    /// containers given, also if the call fails, and must not name those that are gone.
+    /// Passes pods that are new or changed, and the ids of pods that are gone. From now on the module may name these pods
+    /// and their containers, even if the call fails, and must not name pods that are gone.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Instance {
         }
     }
 
-    /// Lets the module decide. `window` is the time since its previous evaluation, 0 at the first.
+    /// Runs an evaluation. `window` is the time since the previous one, 0 at the first.
     ///
     /// # Errors
     ///
@@ -113,8 +113,8 @@ impl Instance {
         }
     }
 
-    /// How much the last call executed, in Wasm instructions or thereabouts: the same for the same module and input on each machine.
-    /// `None` unless the engine counts ([`Engine::metered`](crate::Engine::metered)).
+    /// Fuel that the last call consumed, roughly the number of Wasm instructions: the same for the same module and input
+    /// on every machine. `None` unless the engine counts ([`Engine::metered`](crate::Engine::metered)).
     pub fn fuel(&self) -> Option<u64> {
         match &self.0 {
             Form::Component(component) => component.fuel(),
@@ -130,8 +130,7 @@ impl Instance {
         }
     }
 
-    /// The module's log lines in the last call if that failed, and how many lines were dropped; empty when taken a
-    /// second time.
+    /// The module's log lines of the last call if it failed, and the number of dropped lines. A second call returns nothing.
     pub fn take_log(&mut self) -> (Vec<LogLine>, u32) {
         match &mut self.0 {
             Form::Component(component) => component.take_log(),
@@ -156,17 +155,17 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// Lets a store execute without end: it is time that ends a call. Whether its engine counts.
+/// Fills the store's fuel to the maximum: time, not fuel, ends a call. Returns whether the engine counts fuel.
 pub(crate) fn refuel<T>(store: &mut Store<T>) -> bool {
     store.set_fuel(u64::MAX).is_ok()
 }
 
-/// What was executed since.
+/// Fuel consumed since [`refuel`]; `None` unless the engine counts.
 pub(crate) fn fuel_used<T>(store: &Store<T>) -> Option<u64> {
     Some(u64::MAX - store.get_fuel().ok()?)
 }
 
-/// Has the store ask its own deadline whenever the engine's epoch passes, from its first instruction on.
+/// Makes the store check its deadline whenever the engine's epoch passes, from its first instruction on.
 pub(crate) fn watch<T: 'static>(store: &mut Store<T>, deadline: fn(&mut T) -> &mut Deadline) {
     store.epoch_deadline_callback(move |mut store| {
         Ok(match deadline(store.data_mut()).on_epoch() {
@@ -177,7 +176,7 @@ pub(crate) fn watch<T: 'static>(store: &mut Store<T>, deadline: fn(&mut T) -> &m
     store.set_epoch_deadline(1);
 }
 
-/// Lets the module name these pods and containers, and no longer those that are gone.
+/// Allows the module to name these pods and their containers, and no longer those that are gone.
 pub(crate) fn update_pods(transaction: &mut Transaction, upserted: &[PodView<'_>], removed: &[PodId]) {
     for &pod in removed {
         transaction.remove_pod(pod);
@@ -188,12 +187,12 @@ pub(crate) fn update_pods(transaction: &mut Transaction, upserted: &[PodView<'_>
     }
 }
 
-/// The module refused the call.
+/// The error for a call that the module refused.
 pub(crate) fn refusal(module: &Arc<str>, export: Export, limits: &Limits, message: String) -> CallError {
     CallError::Refused(Refusal { module: Arc::clone(module), export, message: printable(cut(message, limits.text)) })
 }
 
-/// Why the engine ended a call.
+/// Converts the engine's error that ended a call.
 pub(crate) fn failure(module: &Arc<str>, export: Export, limits: &Limits, error: &wasmtime::Error) -> CallError {
     let module = Arc::clone(module);
     if let Some(rule) = error.downcast_ref::<Rule>() {
@@ -206,7 +205,7 @@ pub(crate) fn failure(module: &Arc<str>, export: Export, limits: &Limits, error:
         return CallError::TimedOut { module, export, limit: limits.evaluation };
     }
     let mut cause = error.root_cause().to_string();
-    // A policy that aborts names its own file and line.
+    // The message of a policy that aborts names its file and line.
     let frames = if error.is::<Abort>() { Vec::new() } else { frames(error) };
     for (depth, name) in frames.into_iter().enumerate() {
         cause.push_str(if depth == 0 { ", in `" } else { ", called by `" });
@@ -216,7 +215,7 @@ pub(crate) fn failure(module: &Arc<str>, export: Export, limits: &Limits, error:
     CallError::Trap { module, export, cause: printable(cut(cause, limits.text)) }
 }
 
-/// The innermost functions that were running, as far as the module names them.
+/// The innermost functions that were running, as far as the module has names for them.
 fn frames(error: &wasmtime::Error) -> Vec<String> {
     let backtrace = error.downcast_ref::<WasmBacktrace>();
     let names = backtrace.into_iter().flat_map(|trace| trace.frames()).filter_map(|frame| frame.func_name());

@@ -1,4 +1,4 @@
-//! The interfaces of the contract, by name: what a module can import and an operator can grant.
+//! The interfaces of the contract by name, which a module can import and an operator can grant.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,14 +8,14 @@ use qosm_model::foreign;
 use qosm_model::knob::Knob;
 use semver::Version;
 
-/// Version of the contract that this host speaks. Modules of the same minor version fit, unless they import what a later patch
-/// version brought.
+/// Version of the contract that this host implements. Modules of the same minor version are compatible, unless they
+/// import what a later patch version added.
 pub const CONTRACT_VERSION: Version = Version::new(0, 1, 3);
 
 /// One interface of the contract. Named as in `sdk/wit`, e.g. `cpu-stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Interface {
-    /// What the module has to say.
+    /// Log lines for the operator.
     Log,
     /// Memory that outlives the instance.
     State,
@@ -33,11 +33,11 @@ pub enum Interface {
     ResctrlMonitor,
     /// The Node object.
     NodeObject,
-    /// What Pod objects say beside.
+    /// Further fields of Pod objects.
     PodObject,
     /// The cluster ConfigMap.
     ClusterConfig,
-    /// CPUs: cores, sockets, NUMA nodes, and who may run on which.
+    /// CPUs: cores, sockets, NUMA nodes, and the CPUs that cgroups may use.
     CpuTopology,
     /// CFS quota and burst.
     CpuBandwidth,
@@ -49,11 +49,11 @@ pub enum Interface {
     MemoryProtection,
     /// On which CPUs processes may run, and on which NUMA nodes memory may lie.
     Cpuset,
-    /// What may be used of memory.
+    /// The memory limit of cgroups.
     MemoryLimit,
     /// Settings of the node's own kernel.
     NodeKnobs,
-    /// What may be read from block devices and written to them.
+    /// Limits, weights and cost models of block devices.
     BlockIo,
     /// Moving pages between NUMA nodes.
     PageMigration,
@@ -61,7 +61,7 @@ pub enum Interface {
     ResctrlAllocation,
     /// Extended resources of the Kubernetes node.
     NodeResource,
-    /// Pods that have to leave.
+    /// Eviction of pods.
     Eviction,
     /// Events on pods.
     PodEvent,
@@ -128,7 +128,7 @@ impl Interface {
         }
     }
 
-    /// The effect of granting it, in half a sentence.
+    /// The effect of granting the interface, as a verb phrase whose subject is the module.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Log => "writes lines for the operator",
@@ -167,7 +167,7 @@ impl Interface {
         }
     }
 
-    /// The control that sets a knob.
+    /// The control interface that sets a knob.
     pub fn of(knob: Knob) -> Self {
         match knob {
             Knob::CfsQuota | Knob::CfsBurst => Self::CpuBandwidth,
@@ -198,12 +198,12 @@ impl Interface {
         }
     }
 
-    /// The kinds of knobs that it can hold; none for signals, and for controls without settings.
+    /// The kinds of knobs that a policy can hold with this interface; none for signals and for controls without knobs.
     pub fn knobs(self) -> impl Iterator<Item = Knob> {
         Knob::ALL.into_iter().filter(move |&knob| Self::of(knob) == self)
     }
 
-    /// Whether it only reads the node.
+    /// Whether the interface only reads.
     pub fn is_signal(self) -> bool {
         matches!(
             self,
@@ -220,7 +220,7 @@ impl Interface {
         )
     }
 
-    /// Whether it changes something outside the module.
+    /// Whether the interface changes something outside the module.
     pub fn is_control(self) -> bool {
         matches!(
             self,
@@ -240,7 +240,8 @@ impl Interface {
         )
     }
 
-    /// Whether every module may import it, since it touches nothing but the module's own memory of itself.
+    /// Whether every module may import the interface without a grant, since it affects nothing but the module's own log
+    /// and state.
     pub fn always_granted(self) -> bool {
         matches!(self, Self::Log | Self::State)
     }
@@ -252,12 +253,12 @@ impl fmt::Display for Interface {
     }
 }
 
-/// Not the name of an interface.
+/// A name that is not an interface of the contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an interface of the contract; there are {all}", all = Known)]
 pub struct UnknownInterface(pub String);
 
-/// The names of all interfaces: few and short, unlike what a stranger lists.
+/// The names of all interfaces. Unlike names from a module they need no bound on length.
 struct Known;
 
 impl fmt::Display for Known {
@@ -281,7 +282,8 @@ impl FromStr for Interface {
     }
 }
 
-/// A part of a signal that costs the host more than the rest of its interface: it is read only for modules that call for it.
+/// A part of a signal that costs the host more than the rest of its interface: the host reads it only for modules that
+/// import its function, and for Rego policies that declare the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// `node.read-memory`.
@@ -301,7 +303,7 @@ impl Part {
     pub const ALL: [Self; 5] =
         [Self::NodeMemory, Self::NodePressure, Self::NodeUse, Self::NodeApplications, Self::CpuSets];
 
-    /// The interface that it belongs to.
+    /// The interface to which the part belongs.
     pub fn interface(self) -> Interface {
         match self {
             Self::NodeMemory | Self::NodePressure | Self::NodeUse | Self::NodeApplications => Interface::Node,
@@ -321,8 +323,8 @@ impl Part {
     }
 }
 
-/// How far a policy's settings go beyond the pods that are configured for it. Granted by name as interfaces are, but
-/// not imported: it bounds the targets of an interface.
+/// Targets of a policy's settings beyond the pods that are configured for it. Granted by name like an interface, but not
+/// imported: it bounds the targets of interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reach {
     /// The cgroups above pods: kubepods, burstable and besteffort.
@@ -343,7 +345,7 @@ impl Reach {
         }
     }
 
-    /// The effect of granting it, in half a sentence.
+    /// The effect of granting the reach, in half a sentence.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Tiers => {
@@ -353,8 +355,8 @@ impl Reach {
         }
     }
 
-    /// The reach that a module needs: what it declares, and all pods where it acts on pods without a protocol by which
-    /// they could be configured for it.
+    /// The reach that a module needs: what it declares, and [`Self::AllPods`] if it acts on pods and has no protocol by
+    /// which pods could be configured for it.
     pub fn needed(imports: &BTreeSet<Interface>, declared: &BTreeSet<Self>, has_protocol: bool) -> BTreeSet<Self> {
         let is_of_pods = |import: &Interface| {
             !matches!(import, Interface::PodEvent | Interface::NodeResource | Interface::NodeKnobs)
@@ -376,7 +378,7 @@ impl fmt::Display for Reach {
 pub enum Grant {
     /// An interface that a module may import.
     Interface(Interface),
-    /// What its settings may be made on.
+    /// Targets that the module's settings may have.
     Reach(Reach),
 }
 
@@ -400,7 +402,7 @@ impl FromStr for Grant {
     }
 }
 
-/// What an operator allows one policy. [`Interface::always_granted`] interfaces need no mention.
+/// What an operator grants one policy. [`Interface::always_granted`] interfaces need no mention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     interfaces: BTreeSet<Interface>,
@@ -413,12 +415,12 @@ impl Grants {
         interface.always_granted() || self.interfaces.contains(&interface)
     }
 
-    /// Whether a module's settings may go so far.
+    /// Whether a module's settings may have the targets of this reach.
     pub fn reaches(&self, reach: Reach) -> bool {
         self.reach.contains(&reach)
     }
 
-    /// Allows one more.
+    /// Grants one more interface.
     pub fn insert(&mut self, interface: Interface) {
         self.interfaces.insert(interface);
     }
@@ -452,7 +454,7 @@ impl FromIterator<Grant> for Grants {
     }
 }
 
-/// Items that a message lists.
+/// Number of items that a message lists.
 const MAX_LISTED: usize = 20;
 
 /// Names in back-quotes, with commas between them.
@@ -474,20 +476,21 @@ impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
 /// The meaning of an import's or export's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ExternName {
-    /// The shared types: nothing to call, nothing to grant.
+    /// The shared types, which have no functions and need no grant.
     Types,
-    /// What a module must export.
+    /// The lifecycle interface, which a policy must export.
     Lifecycle,
     /// An interface of the contract.
     Interface(Interface),
-    /// An item of the contract's package, but of a version that does not fit.
+    /// An item of the contract's package in an incompatible version.
     OtherVersion(String),
-    /// None of ours.
+    /// An item of another package.
     Foreign,
 }
 
 impl ExternName {
-    /// Reads `qosm:policy/NAME@VERSION`. Versions fit as in Wasm linkers: the same minor version while the major one is 0.
+    /// Parses `qosm:policy/NAME@VERSION`. Versions are compatible as in Wasm linkers: the minor version must be equal
+    /// while the major version is 0.
     pub(crate) fn parse(name: &str) -> (Self, Option<Version>) {
         let Some((interface, version)) = name.strip_prefix("qosm:policy/").and_then(|rest| rest.split_once('@')) else {
             return (Self::Foreign, None);

@@ -1,7 +1,7 @@
-//! Runs policy modules: WebAssembly components, and bundles of OPA with policies in Rego, that decide what containers may use.
+//! Runs policy modules: WebAssembly components, and OPA bundles with policies in Rego, that decide what containers may use.
 //!
-//! Reading order: [`Interface`] and [`Grants`] (what a module can be allowed), [`Engine`] (from bytes to [`Module`] to
-//! [`Instance`]), [`Staged`] (what a call asks for), [`CallError`] and [`EngineError`] (what can go wrong), [`Limits`],
+//! Reading order: [`Interface`] and [`Grants`] (what a module can be granted), [`Engine`] (from bytes to [`Module`] to
+//! [`Instance`]), [`Staged`] (the effects of a call), [`CallError`] and [`EngineError`] (what can go wrong), [`Limits`],
 //! [`ModuleCache`] and [`Compiler`].
 //!
 //! A module reaches the interfaces that it was granted and nothing else: there is no WASI, no clock, no file, and an

@@ -1,35 +1,36 @@
-//! How much an instance may use.
+//! Limits of an instance.
 
 use std::time::Duration;
 
 use qosm_model::unit::Bytes;
 
-/// What one instance may use. The defaults suit a node with a few hundred containers.
+/// Limits of one instance. The defaults suit a node with a few hundred containers.
 ///
-/// The stack is not among them: it is one size for all, [`STACK`](crate::STACK).
+/// The stack is not among them: its size is the same for all instances, [`STACK`](crate::STACK).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Linear memory. Growth beyond it ends the call.
     pub memory: Bytes,
     /// Elements of each table. Growth beyond it ends the call.
     pub table_elements: usize,
-    /// CPU time of one call. A call that waits for the CPU is given more wall-clock time, at most twenty times this.
+    /// CPU time of one call. A call that waits for a CPU may take more wall-clock time, at most twenty times this limit.
     pub evaluation: Duration,
-    /// Settings staged in one call, counted by knob.
+    /// Number of settings staged in one call; each knob counts.
     pub settings: usize,
     /// All text staged in one call: reasons (each counted once), events, rejections.
     pub output: Bytes,
-    /// One text: a reason, a field of an event or of a rejection. An error message is cut to it.
+    /// A single text: a reason, a field of an event or of a rejection. Error messages are cut to this length.
     pub text: Bytes,
-    /// Lines kept of one call's log; further ones are counted and dropped.
+    /// Log lines kept of one call; further lines are counted and dropped.
     pub log_lines: usize,
-    /// Length to which a line is cut.
+    /// Length to which a log line is cut.
     pub log_line: Bytes,
     /// Pod events of one call.
     pub events: usize,
-    /// Size of [`Interface::State`](crate::Interface::State); a longer one is refused, which is no broken rule.
+    /// Size of the state that a module saves by [`Interface::State`](crate::Interface::State). Saving more returns an
+    /// error to the module and does not end the call.
     pub state: Bytes,
-    /// What the host allocates for the arguments of one import call, or the result of an export.
+    /// Memory that the host allocates for the arguments of one import call, or for the result of an export.
     pub hostcall: Bytes,
 }
 
@@ -51,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// A limit in the machine's word; a larger one is unlimited.
+/// A limit as `usize`; `usize::MAX` if it does not fit.
 pub(crate) fn words(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

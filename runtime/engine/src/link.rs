@@ -1,5 +1,5 @@
-//! The imports: host functions of the interfaces. An interface is linked only if it was granted; without the grant
-//! there is no symbol.
+//! Host functions of the interfaces that modules import. An interface is linked only if it is granted; without the grant
+//! the symbol does not exist.
 
 mod block_io;
 
@@ -39,36 +39,36 @@ use crate::limits::{Limits, words};
 use crate::staging::{InheritedState, LogLevel, Transaction};
 use crate::watchdog::Deadline;
 
-/// The columns of one evaluation. Those that the module does not import may be missing; a missing one reads as empty.
+/// The columns of one evaluation. Columns that the module does not import may be `None`, which reads as empty.
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
-    /// The node. A module may read the last one it was shown in other calls too.
+    /// The node. Other calls may read the node of the last evaluation.
     pub node: Option<NodeSample>,
     /// Memory of the node.
     pub node_memory: Option<NodeMemory>,
     /// Pressure of the node.
     pub node_pressure: Option<PressureCounters>,
-    /// What tiers, pods and all else use.
+    /// Usage of tiers, pods and everything else on the node.
     pub groups: Option<Arc<[GroupSample]>>,
-    /// What applications beside Kubernetes use.
+    /// Usage of applications outside Kubernetes.
     pub applications: Option<Arc<[ApplicationSample]>>,
-    /// CPU time and throttling, one sample a container.
+    /// CPU time and throttling, one sample for each container.
     pub cpu: Option<Arc<[CpuSample]>>,
-    /// Quotas, one sample a pod or container.
+    /// Quotas, one sample for each pod or container.
     pub bandwidth: Option<Arc<[BandwidthSample]>>,
-    /// Memory, one sample a container.
+    /// Memory, one sample for each container.
     pub memory: Option<Arc<[MemorySample]>>,
-    /// Pressure, one sample a container.
+    /// Pressure, one sample for each container.
     pub pressure: Option<Arc<[PressureSample]>>,
     /// NUMA nodes, and where memory lies.
     pub numa: Option<Arc<NumaColumn>>,
-    /// How far the policy's migrations are.
+    /// Progress of the policy's page migrations.
     pub migrations: Option<Arc<[MigrationSample]>>,
     /// Usage of caches and memory bandwidth, and the state of the policy's classes.
     pub resctrl: Option<Arc<ResctrlColumn>>,
-    /// The Node object, completed by what the machine has.
+    /// The Node object, completed with facts about the machine.
     pub node_object: Option<Arc<Node>>,
-    /// What Pod objects say, one row a pod.
+    /// Fields of Pod objects, one row for each pod.
     pub pod_objects: Option<Arc<[PodObject]>>,
     /// The keys of the cluster ConfigMap.
     pub cluster_config: Option<Arc<ClusterConfig>>,
@@ -76,24 +76,24 @@ pub struct Columns {
     pub cpu_topology: Option<Arc<CpuTopology>>,
     /// The CPUs that cgroups may use.
     pub cpu_sets: Option<Arc<[CpuSet]>>,
-    /// Whether group identities can be brought into force; the error says why not.
+    /// Whether group identities can be applied; the error says why not.
     pub group_identity: Option<Result<(), Arc<str>>>,
     /// Whether containers can be put into core scheduling groups; the error says why not.
     pub core_scheduling: Option<Result<(), Arc<str>>>,
-    /// The node's own settings, those that its kernel has.
+    /// The settings of the node that its kernel supports.
     pub node_knobs: Option<Arc<[NodeKnobSample]>>,
-    /// The node's block devices, and volumes on them. Those of pods that the policy was not given are not shown.
+    /// The node's block devices, and the volumes on them. The policy sees only volumes of pods that it was given.
     pub block_devices: Option<Arc<BlockDevices>>,
-    /// How the policy's published resources fare.
+    /// State of the resources that the policy publishes.
     pub resources: Option<Arc<[ResourceState]>>,
-    /// What became of the policy's evictions.
+    /// State of the policy's evictions.
     pub evictions: Option<Arc<[EvictionState]>>,
-    /// What fired since the policy's last evaluation.
+    /// Triggers that fired since the policy's last evaluation.
     pub alarms: Vec<Alarm>,
 }
 
 impl Columns {
-    /// Whether group identities can be brought into force; the error says why not.
+    /// Whether group identities can be applied; the error says why not.
     pub(crate) fn identity_support(&self) -> Result<(), &str> {
         match &self.group_identity {
             Some(Ok(())) => Ok(()),
@@ -112,12 +112,12 @@ impl Columns {
     }
 }
 
-/// What an instance's imports work on: all that the module can reach.
+/// State behind an instance's imports: everything that the module can reach.
 pub(crate) struct Host {
     pub(crate) transaction: Transaction,
     pub(crate) columns: Columns,
     pub(crate) node: Option<NodeSample>,
-    /// Columns that seldom change.
+    /// Columns that rarely change.
     bandwidth: Seldom<[BandwidthSample]>,
     node_object: Seldom<Node>,
     pod_objects: Seldom<[PodObject]>,
@@ -125,11 +125,11 @@ pub(crate) struct Host {
     cpu_topology: Seldom<CpuTopology>,
     pub(crate) memory: MemoryBound,
     pub(crate) deadline: Deadline,
-    /// While the module is instantiated its imports do nothing yet.
+    /// Whether the module is being instantiated; its imports fail until that is done.
     pub(crate) starting: bool,
 }
 
-/// A column as it was last shown, and how often it has changed.
+/// A column as the module last saw it, and the number of its changes.
 struct Seldom<T: ?Sized> {
     shown: Option<Arc<T>>,
     generation: u64,
@@ -171,7 +171,7 @@ impl Host {
         }
     }
 
-    /// Takes the columns of one evaluation.
+    /// Sets the columns of one evaluation.
     pub(crate) fn show(&mut self, columns: &Columns) {
         self.columns = columns.clone();
         self.node = columns.node.or(self.node);
@@ -182,12 +182,12 @@ impl Host {
         self.cpu_topology.show(&columns.cpu_topology);
     }
 
-    /// The transaction, for an interface that a module has just called.
+    /// The transaction for a call of an interface; an error during instantiation.
     fn transaction(&mut self, interface: Interface) -> Result<&mut Transaction, Rule> {
         if self.starting { Err(Rule::ImportAtStart { interface }) } else { Ok(&mut self.transaction) }
     }
 
-    /// The transaction, for a control of this target.
+    /// The transaction and the target for a call of a control; an error if the instance was not given the target.
     fn control(&mut self, interface: Interface, target: types::Target) -> Result<(&mut Transaction, Target), Rule> {
         let transaction = self.transaction(interface)?;
         let target = convert::target(target);
@@ -231,7 +231,8 @@ pub(crate) fn link(linker: &mut Linker<Host>, interface: Interface) -> wasmtime:
     }
 }
 
-/// Links every function of these interfaces to a broken rule: the component can be instantiated, and not reach them.
+/// Links every function of these interfaces to one that fails with `rule`: the component can be instantiated, but cannot
+/// use them.
 pub(crate) fn link_to_nothing(
     linker: &mut Linker<Host>,
     component: &Component,
@@ -256,7 +257,7 @@ pub(crate) fn link_to_nothing(
     Ok(())
 }
 
-/// Bounds the instance's allocations, and records which bound was hit.
+/// Limits the instance's allocations, and records which limit was exceeded.
 pub(crate) struct MemoryBound {
     limit: Bytes,
     table_limit: usize,
@@ -296,8 +297,8 @@ impl ResourceLimiter for MemoryBound {
         Ok(maximum.is_none_or(|maximum| desired <= maximum))
     }
 
-    // A module and the shims that lead its imports and exports in and out are three or four; a language that links its runtime from
-    // shared libraries, as Python does, has dozens. What they take is bounded by what inspection counts.
+    // A module and the shims for its imports and exports are three or four instances; a language that links its runtime
+    // from shared libraries, as Python does, has dozens. Inspection bounds what they take.
     fn instances(&self) -> usize {
         128
     }
@@ -480,7 +481,7 @@ impl pod_object::Host for Host {
     fn read(&mut self) -> wasmtime::Result<Vec<pod_object::Object>> {
         self.transaction(Interface::PodObject)?;
         let rows = self.columns.pod_objects.iter().flat_map(|column| column.iter());
-        // One that has just gone, or is not given yet, is none that the module can name.
+        // The module cannot name a pod that has just gone or that it was not given yet.
         Ok(rows
             .filter(|row| self.transaction.require(Target::Pod(row.pod)).is_ok())
             .map(convert::object::pod)

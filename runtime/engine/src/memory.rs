@@ -1,7 +1,7 @@
-//! Memory of compilers: together no more than is available.
+//! Memory of compilers, which together use no more than is available.
 //!
-//! A container's memory limit counts the agent and its compilers as one, and a kubelet has the kernel end all of them together where
-//! that limit is exceeded. So each compiler is given a bound of its own, at which it fails alone.
+//! A container's memory limit applies to the agent and its compilers together, and a kubelet has the kernel kill all of
+//! them if the limit is exceeded. So each compiler gets a limit of its own, at which only that compiler fails.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use qosm_model::unit::Bytes;
 
 use crate::oom_score::OomScore;
 
-/// The memory that is available now below the limits of this process, as far as known.
+/// Returns the memory that is currently available below the limits of this process; `None` if unknown.
 type Left = dyn Fn() -> Option<Bytes> + Send + Sync;
 
 /// The memory that compilers share.
@@ -18,29 +18,29 @@ pub struct Memory(Arc<Shared>);
 
 struct Shared {
     left: Box<Left>,
-    /// By which compilers are ended before this process is.
+    /// Raises the OOM score of compilers, so that the kernel kills them before this process.
     score: Option<OomScore>,
     /// The shares of running compilers.
     given: Mutex<Vec<Bytes>>,
-    /// A share was returned.
+    /// Notified when a share is returned.
     back: Condvar,
 }
 
 impl Memory {
-    /// What one compiler is given where memory is plenty: a 16 MiB module is compiled within it, and a smaller one that is not is not
-    /// meant to be.
+    /// Share of one compiler when memory is plentiful. It suffices for a 16 MiB module; a smaller module that exceeds it
+    /// is not meant to be compiled.
     pub const MAX: Bytes = Bytes(1 << 30);
 
-    /// The program itself needs this much: a compiler that is started with less fails with an error.
+    /// Memory that the program itself needs: a compiler that is started with less fails with an error.
     const MIN: Bytes = Bytes(96 << 20);
 
-    /// Memory of which `left` is available at a time.
+    /// Memory of which `left` returns the amount that is currently available.
     pub fn of(left: impl Fn() -> Option<Bytes> + Send + Sync + 'static) -> Self {
         Self::with(left, None)
     }
 
-    /// The same, for a process that confines itself: a compiler that it starts then cannot make itself the first that the kernel ends when
-    /// memory runs out, and is started as that.
+    /// Like [`Self::of`], for a process that confines itself. Its compilers cannot raise their own OOM score and are
+    /// started with the raised score.
     pub fn of_confined(left: impl Fn() -> Option<Bytes> + Send + Sync + 'static, score: OomScore) -> Self {
         Self::with(left, Some(score))
     }
@@ -49,7 +49,8 @@ impl Memory {
         Self(Arc::new(Shared { left: Box::new(left), score, given: Mutex::default(), back: Condvar::new() }))
     }
 
-    /// A compiler's share, until it is dropped. `alone`: a share that no other has a part of. Waits until there is one.
+    /// Takes a compiler's share, which returns when it is dropped. With `alone`, no other compiler has a share at the
+    /// same time. Waits until a share is available.
     pub(crate) fn take(&self, alone: bool) -> Share {
         let mut given = self.0.given.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = loop {
@@ -63,15 +64,15 @@ impl Memory {
     }
 }
 
-/// The next compiler's share of what is left, beside those that were given: half, so that others find some. `alone`: three quarters, for
-/// the agent itself takes in what comes out. `None` while there is too little and another compiler will return its share; without
-/// others it is [`Memory::MIN`] at least.
+/// The next compiler's share of what is left beside the given shares: half, so that further compilers get some. With
+/// `alone` three quarters, since the agent needs memory for the compiler's output. `None` while there is too little and
+/// another compiler will return its share; without others it is at least [`Memory::MIN`].
 fn share(left: Option<Bytes>, given: &[Bytes], alone: bool) -> Option<Bytes> {
     if alone && !given.is_empty() {
         return None;
     }
     let Some(Bytes(left)) = left else { return Some(Memory::MAX) };
-    // What the others have taken already is counted twice; too little is the safe side.
+    // Memory that running compilers have already allocated is counted twice, which errs on the safe side.
     let free = left.saturating_sub(given.iter().map(|given| given.0).sum());
     let share = if alone { free / 4 * 3 } else { free / 2 };
     let is_enough = share >= Memory::MIN.0 || given.is_empty();
@@ -79,7 +80,7 @@ fn share(left: Option<Bytes>, given: &[Bytes], alone: bool) -> Option<Bytes> {
 }
 
 impl Default for Memory {
-    /// Plenty.
+    /// No limit is known, so that each compiler gets [`Memory::MAX`].
     fn default() -> Self {
         Self::of(|| None)
     }
@@ -91,7 +92,7 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// What one compiler was given.
+/// The memory of one compiler.
 pub(crate) struct Share {
     of: Arc<Shared>,
     bytes: Bytes,
@@ -102,7 +103,7 @@ impl Share {
         self.bytes
     }
 
-    /// Starts the compiler that has it.
+    /// Starts the compiler of this share, with a raised OOM score if there is one.
     pub(crate) fn start<T>(&self, start: impl FnOnce() -> T) -> T {
         match &self.of.score {
             Some(score) => score.first(start),
@@ -137,10 +138,10 @@ mod tests {
             (Some(8 << 10), &[1024, 1024], Some(1024), None),
             (Some(400), &[], Some(200), Some(300)),
             (Some(400), &[200], Some(100), None),
-            // The second waits: 81 MiB are no compiler's.
+            // The second waits: 81 MiB are less than a compiler needs.
             (Some(324), &[], Some(162), Some(243)),
             (Some(324), &[162], None, None),
-            // One is tried in any case.
+            // One compiler is tried in any case.
             (Some(20), &[], Some(96), Some(96)),
             (Some(20), &[96], None, None),
         ] {
@@ -154,7 +155,7 @@ mod tests {
     fn shares_together_are_no_more_than_what_is_left() {
         for left in (Memory::MIN.0 / MIB..3000).step_by(7) {
             let mut given = Vec::new();
-            // As many as are compiled at a time.
+            // At most four modules are compiled at the same time.
             while let Some(one) = share(Some(Bytes(left * MIB)), &given, false).filter(|_| given.len() < 4) {
                 given.push(one);
             }

@@ -1,15 +1,15 @@
-//! Which process the kernel kills first when memory runs out.
+//! OOM score: which process the kernel kills first when memory runs out.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, PoisonError};
 
-/// The highest score: a compiler that is killed is only started again.
+/// The highest score, for compilers: a killed compiler can be started again.
 const FIRST: &[u8] = b"1000";
 
-/// This process's own score, by which the kernel chooses. A process that has confined itself reaches no such file any more, neither its
-/// own nor a child's; but children are born with their parent's score, so it is raised for the moment in which one is started.
+/// The OOM score of this process. A process that has confined itself can open neither its own `oom_score_adj` nor a
+/// child's. Since children inherit their parent's score, this process raises its own score while it starts a child.
 #[derive(Debug)]
 pub struct OomScore {
     file: Mutex<File>,
@@ -17,11 +17,11 @@ pub struct OomScore {
 }
 
 impl OomScore {
-    /// Opens it, before confinement.
+    /// Opens `/proc/self/oom_score_adj`; called before confinement.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or not be written as it is: then it could not be put back.
+    /// If the score cannot be read, or cannot be written back unchanged: it could not be restored then.
     #[expect(clippy::disallowed_methods, reason = "opened before the process confines itself")]
     pub fn open() -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open("/proc/self/oom_score_adj")?;
@@ -32,11 +32,12 @@ impl OomScore {
         Ok(Self { file: Mutex::new(file), own })
     }
 
-    /// Whatever process is started within is ended first. One at a time, and put back whatever happens.
+    /// Runs `start` with the highest score, which the process started in it inherits. One call runs at a time, and the
+    /// score is restored even if `start` panics.
     pub(crate) fn first<T>(&self, start: impl FnOnce() -> T) -> T {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let _back = Back { file: &file, own: &self.own };
-        // A child that is not ended first is still bounded in memory.
+        // The child's memory is limited even if its score cannot be raised.
         let _ = file.write_all_at(FIRST, 0);
         start()
     }

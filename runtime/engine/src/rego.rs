@@ -1,9 +1,9 @@
-//! Policies in Rego: OPA bundles, run by OPA's own Wasm ABI on this crate's engine.
+//! Policies in Rego: OPA bundles, which this crate's engine runs through OPA's Wasm ABI.
 //!
 //! Reading order: [`bundle`] (the archive), [`metadata`] (the policy's description and imports), [`policy`] (compiled,
 //! and checked against the built-ins of this host), [`machine`] (the ABI), [`input`] (what a policy sees), [`settings`]
-//! (its answer), [`declaration`] (from a full declaration to differences), [`instance`] (all of it for one policy).
-//! `docs/rego.md` is the manual for authors.
+//! (the policy's result), [`declaration`] (from a full declaration to differences), [`instance`] (an instance of one
+//! policy). `docs/rego.md` is the manual for authors.
 
 mod bundle;
 mod declaration;
@@ -26,10 +26,10 @@ pub(crate) use policy::Policy;
 /// The entrypoint that a policy must have.
 const ENTRYPOINT: &str = "qosm/settings";
 
-/// The package of a policy: what lies under it in `data` is the policy's own.
+/// The package of a policy: its key in `data` is reserved for the policy's rules.
 const PACKAGE: &str = "qosm";
 
-/// How deep documents from outside may be nested. OPA's Wasm reads them by recursion, on a stack of 64 KiB.
+/// Maximum nesting depth of documents from outside. OPA's Wasm parses them recursively on a stack of 64 KiB.
 const DEPTH: usize = 100;
 
 /// Whether a value is nested no deeper than [`DEPTH`].

@@ -1,4 +1,4 @@
-//! What a call stages, and the rules that it must keep. Nothing leaves here before the call has returned normally.
+//! What a call stages, and the rules that it must keep. Staged effects are handed over only after the call has returned normally.
 
 mod classes;
 mod devices;
@@ -23,24 +23,24 @@ use self::requests::StagedRequests;
 use crate::error::Rule;
 use crate::limits::{Limits, words};
 
-/// Everything that one successful call asks for. It takes effect together or not at all.
+/// All effects of one successful call. They are applied together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Staged {
-    /// Changes of leases, in the module's order; of two for the same knob the later one counts. Releases of knobs that
-    /// the instance does not hold, and of classes that it has not defined, are left out. A class is defined before a
+    /// Changes of leases in the module's order; of two changes of the same knob the later one counts. Releases of knobs
+    /// that the instance does not hold, and of classes that it has not defined, are left out. A class is defined before a
     /// member is assigned to it; removing a class removes its members without a setting for each.
     pub settings: Vec<Setting>,
     /// Events on pods.
     pub events: Vec<PodEvent>,
-    /// What was wanted and is not done, and why.
+    /// Wanted values that the policy does not set, and why.
     pub remarks: Vec<Remark>,
-    /// Pods that the module cannot act on as configured; only [`Instance::pods`](crate::Instance::pods) brings any.
+    /// Pods that the module cannot act on as configured; only [`Instance::pods`](crate::Instance::pods) returns any.
     pub rejections: Vec<Rejection>,
-    /// What to keep for the next instance; `None` = as before.
+    /// State to keep for the next instance; `None` if it is unchanged.
     pub state: Option<Vec<u8>>,
     /// The module's log.
     pub log: Vec<LogLine>,
-    /// Lines beyond the limit.
+    /// Number of log lines dropped beyond the limit.
     pub log_dropped: u32,
 }
 
@@ -49,48 +49,48 @@ pub struct Staged {
 pub struct Rejection {
     /// The pod.
     pub pod: PodId,
-    /// The field of its configuration that is at fault.
+    /// The invalid field of its configuration.
     pub field: String,
-    /// What is wrong, and the way out.
+    /// What is wrong, and how to correct it.
     pub message: String,
 }
 
-/// How much a line of a module's log matters.
+/// Level of a line of a module's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
-    /// Of use to the module's author.
+    /// For the module's author.
     Debug,
     /// Something changed.
     Info,
-    /// Something is worse than it should be.
+    /// Something is worse than intended.
     Warn,
 }
 
 /// One line of a module's log, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// How much it matters.
+    /// The level.
     pub level: LogLevel,
-    /// The text; cut where it is too long.
+    /// The text, cut to [`Limits::log_line`].
     pub message: String,
 }
 
-/// More NUMA nodes than the kernel is built for (`CONFIG_NODES_SHIFT` 10).
+/// The largest number of NUMA nodes that a kernel can be built for (`CONFIG_NODES_SHIFT` 10).
 const MAX_NODES: usize = 1024;
 
-/// Classes that one policy may define: more than any processor has.
+/// Maximum number of classes that one policy may define: more than any processor has CLOSIDs.
 const MAX_CLASSES: usize = 256;
-/// Domains on which a class may have its own shares.
+/// Maximum number of domains on which a class may have its own shares.
 const MAX_DOMAINS: usize = 256;
 
-/// Resources that one policy may publish.
+/// Maximum number of resources that one policy may publish.
 const MAX_RESOURCES: usize = 32;
-/// NUMA nodes for which a resource may have a share of its own.
+/// Maximum number of NUMA nodes for which a resource may have its own share.
 pub(crate) const MAX_ZONES: usize = 64;
-/// How long resources may hold without a word of the agent.
+/// Range of the seconds without contact from the agent after which published resources expire.
 const STALE_SECONDS: std::ops::RangeInclusive<u32> = 60..=86_400;
 
-/// The pods and containers that an instance was given: the only ones that it can name.
+/// The pods and containers that an instance was given; the module can name no others.
 #[derive(Default)]
 pub(crate) struct KnownTargets {
     pods: HashMap<PodId, Vec<ContainerId>>,
@@ -107,12 +107,12 @@ impl KnownTargets {
     }
 }
 
-/// What an instance inherits from the one before.
+/// The state that an instance inherits from its predecessor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InheritedState {
-    /// What that one saved last; empty = nothing.
+    /// The bytes that the predecessor saved last; empty if it saved none.
     pub bytes: Vec<u8>,
-    /// How long before the start of this one; `None` = not known.
+    /// Time from that save to the start of this instance; `None` if unknown.
     pub age: Option<Micros>,
 }
 
@@ -128,19 +128,19 @@ pub(crate) struct Transaction {
     staged: Staged,
     text_left: usize,
     known: KnownTargets,
-    /// A bit for each of [`Knob::ALL`] that is of no device.
+    /// Held knobs: a bit for each knob of [`Knob::ALL`] that does not belong to a device.
     held: HashMap<Target, u32>,
-    /// What `held` was before this call changed it, the latest change last.
+    /// Previous values of `held`, one for each change in this call, the latest change last.
     undo: Vec<(Target, u32)>,
     devices: StagedDevices,
     classes: StagedClasses,
     requests: StagedRequests,
-    /// One copy of each reason, since a policy has few and gives them each time.
+    /// One shared copy of each reason: a policy has few and repeats them in each call.
     reasons: HashSet<Arc<str>>,
     last_reason: Arc<str>,
     reasons_size: usize,
     state: Vec<u8>,
-    /// How long before the start of the instance the first `state` was saved.
+    /// Time from the save of the inherited state to the start of the instance.
     inherited_age: Option<Micros>,
 }
 
@@ -164,7 +164,7 @@ impl Transaction {
         }
     }
 
-    /// A call starts with an empty transaction.
+    /// Begins a call with an empty transaction.
     pub(crate) fn begin(&mut self) {
         self.staged = Staged::default();
         self.text_left = words(self.limits.output);
@@ -174,7 +174,7 @@ impl Transaction {
         }
     }
 
-    /// The call returned normally: what it staged leaves, and is what the instance now holds.
+    /// Commits a call that returned normally: returns what it staged, which the instance now holds.
     pub(crate) fn commit(&mut self) -> Staged {
         self.undo.clear();
         self.devices.commit();
@@ -186,7 +186,7 @@ impl Transaction {
         std::mem::take(&mut self.staged)
     }
 
-    /// The call failed: nothing happened. The log is kept, for it may say why.
+    /// Discards a failed call. The log is kept, since it may contain the reason.
     pub(crate) fn discard(&mut self) {
         while let Some((target, knobs)) = self.undo.pop() {
             self.set_held(target, knobs);
@@ -201,12 +201,12 @@ impl Transaction {
         };
     }
 
-    /// The log of the call that failed.
+    /// Takes the log of a failed call.
     pub(crate) fn take_log(&mut self) -> (Vec<LogLine>, u32) {
         (std::mem::take(&mut self.staged.log), std::mem::take(&mut self.staged.log_dropped))
     }
 
-    /// Adds a pod, or replaces it: containers that are not listed any more are gone.
+    /// Adds or replaces a pod; containers that are no longer listed are gone.
     pub(crate) fn add_pod(&mut self, pod: PodId, containers: Vec<ContainerId>) {
         let before = self.known.pods.insert(pod, containers.clone()).unwrap_or_default();
         for gone in before.into_iter().filter(|container| !containers.contains(container)) {
@@ -215,7 +215,7 @@ impl Transaction {
         self.known.containers.extend(containers);
     }
 
-    /// A pod is gone, with all that was held on it.
+    /// Removes a pod with everything that the instance held on it.
     pub(crate) fn remove_pod(&mut self, pod: PodId) {
         for container in self.known.pods.remove(&pod).unwrap_or_default() {
             self.forget_container(container);
@@ -273,7 +273,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stages that pages are moved.
+    /// Stages a migration of pages.
     pub(crate) fn migrate(&mut self, migration: Migration) -> Result<(), Rule> {
         for (what, nodes) in [("number of source nodes", &migration.from), ("number of target nodes", &migration.to)] {
             if nodes.len() > MAX_NODES {
@@ -284,12 +284,12 @@ impl Transaction {
         self.push(Setting::Migrate(migration))
     }
 
-    /// Stages that no more pages are moved.
+    /// Stages the end of a container's migration.
     pub(crate) fn stop_migration(&mut self, container: ContainerId) -> Result<(), Rule> {
         self.push(Setting::StopMigration { container })
     }
 
-    /// Stages a class, or another share of it.
+    /// Stages a class, or new shares of it.
     pub(crate) fn define_class(&mut self, class: ClassName, shares: Shares, reason: Arc<str>) -> Result<(), Rule> {
         if shares.domains.len() > MAX_DOMAINS {
             return Err(Rule::TooManyDomains { class: class.to_string(), limit: MAX_DOMAINS });
@@ -307,7 +307,7 @@ impl Transaction {
         self.classes.contains(class)
     }
 
-    /// Stages the end of a class, if the instance has defined it; with it its members are in none.
+    /// Stages the end of a class, if the instance has defined it; its members are then in no class.
     pub(crate) fn undefine_class(&mut self, class: &ClassName) -> Result<(), Rule> {
         if self.classes.contains(class) {
             self.push(Setting::UndefineClass { class: class.clone() })?;
@@ -316,7 +316,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stages that a pod or container is in a class.
+    /// Stages the assignment of a pod or container to a class.
     pub(crate) fn assign_class(&mut self, target: Target, class: ClassName, reason: Arc<str>) -> Result<(), Rule> {
         if matches!(target, Target::Node | Target::Tier(_)) {
             return Err(Rule::ClassOfTier { target });
@@ -334,7 +334,7 @@ impl Transaction {
         self.classes.of(target)
     }
 
-    /// Stages that it is in none, if the instance has put it into one.
+    /// Stages the removal of a pod or container from its class, if the instance has put it into one.
     pub(crate) fn release_class(&mut self, target: Target) -> Result<(), Rule> {
         if self.classes.of(target).is_some() {
             self.push(Setting::ReleaseClass { target })?;
@@ -343,7 +343,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stages a resource of the node, or another amount of it.
+    /// Stages a resource of the node, or a new amount of it.
     pub(crate) fn publish(&mut self, name: ResourceName, offer: Offer, reason: Arc<str>) -> Result<(), Rule> {
         if self.requests.published() >= MAX_RESOURCES && !self.requests.publishes(&name) {
             let why = format!("it is one more than the {MAX_RESOURCES} that a policy may publish; withdraw another");
@@ -359,7 +359,7 @@ impl Transaction {
         self.requests.publishes(name)
     }
 
-    /// Stages that a resource goes, if the instance publishes it.
+    /// Stages the withdrawal of a resource, if the instance publishes it.
     pub(crate) fn withdraw(&mut self, name: ResourceName) -> Result<(), Rule> {
         if self.requests.publishes(&name) {
             self.push(Setting::Withdraw { name: name.clone() })?;
@@ -368,7 +368,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Stages how long resources hold without a word of the agent.
+    /// Stages the seconds without contact from the agent after which published resources expire.
     pub(crate) fn stale_after(&mut self, seconds: u32) -> Result<(), Rule> {
         if !STALE_SECONDS.contains(&seconds) {
             return Err(Rule::StaleAfter { seconds, least: *STALE_SECONDS.start(), most: *STALE_SECONDS.end() });
@@ -376,7 +376,7 @@ impl Transaction {
         self.push(Setting::StaleAfter { seconds })
     }
 
-    /// Stages that a pod is to be evicted.
+    /// Stages the eviction of a pod.
     pub(crate) fn evict(&mut self, wanted: Eviction) -> Result<(), Rule> {
         self.require(Target::Pod(wanted.pod))?;
         let reason = self.text("reason of an eviction", wanted.reason)?;
@@ -387,11 +387,11 @@ impl Transaction {
         self.push(Setting::Evict(Eviction { reason, message, ..wanted }))
     }
 
-    /// Stages that a request to evict is taken back: this policy's own, of this instance or of an earlier one.
+    /// Stages the withdrawal of this policy's request to evict a pod, made by this instance or an earlier one.
     pub(crate) fn withdraw_eviction(&mut self, pod: PodId) -> Result<(), Rule> {
         match self.require(Target::Pod(pod)) {
             Ok(()) => self.push(Setting::WithdrawEviction { pod }),
-            // With the pod the request is gone.
+            // The request ended with the pod.
             Err(_) => Ok(()),
         }
     }
@@ -441,7 +441,7 @@ impl Transaction {
         Ok(reason)
     }
 
-    /// Takes a text: charged to the call, and without control characters, since it ends up on terminals and in logs.
+    /// Charges a text to the call and replaces its control characters, since it is shown on terminals and in logs.
     pub(crate) fn text(&mut self, what: &'static str, text: String) -> Result<String, Rule> {
         let limit = self.limits.text;
         if text.len() > words(limit) {
@@ -451,7 +451,7 @@ impl Transaction {
         Ok(printable(text))
     }
 
-    /// The same for a text that may have several lines: each of them is printable.
+    /// Like [`Self::text`] for a text of several lines, whose line breaks stay.
     fn lines(&mut self, what: &'static str, text: String) -> Result<String, Rule> {
         if !text.contains('\n') {
             return self.text(what, text);
@@ -517,12 +517,12 @@ impl Transaction {
         }
     }
 
-    /// What was saved last, in this call or before.
+    /// The state that was saved last, in this call or before.
     pub(crate) fn state(&self) -> &[u8] {
         self.staged.state.as_deref().unwrap_or(&self.state)
     }
 
-    /// How long before its start what the instance inherited had been saved.
+    /// Time from the save of the inherited state to the start of the instance.
     pub(crate) fn inherited_age(&self) -> Option<Micros> {
         self.inherited_age
     }
@@ -537,7 +537,7 @@ impl Transaction {
     }
 }
 
-/// The bit of a knob that is of no device.
+/// The bit of a knob; 0 for a knob of a device.
 fn bit(knob: Knob) -> u32 {
     if knob.device().is_some() { 0 } else { 1 << knob.index() }
 }
@@ -555,7 +555,7 @@ pub(crate) fn cut(mut text: String, limit: Bytes) -> String {
     text
 }
 
-/// The text with a space for each character that a terminal acts on.
+/// Replaces each character that a terminal interprets by a space.
 pub(crate) fn printable(text: String) -> String {
     if text.contains(foreign::is_unsafe) { text.replace(foreign::is_unsafe, " ") } else { text }
 }

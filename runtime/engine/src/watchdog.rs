@@ -1,5 +1,5 @@
-//! The watchdog ends calls that take too long. It is a thread that sleeps while nothing runs; a ticker that bumps the epoch each
-//! millisecond would cost more than all policies together.
+//! The watchdog ends calls that take too long. It is a thread that sleeps while nothing runs; a ticker that increments
+//! the epoch each millisecond would cost more than all policies together.
 #![expect(clippy::disallowed_methods, reason = "a thread of its own that ends what runs too long, by the clock")]
 
 use std::collections::BTreeSet;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use wasmtime::EngineWeak;
 
-/// How much longer than its CPU time a call may take by the clock on the wall. A module cannot wait, so what is not CPU time is a
-/// node that has none to give: stopping the policies that are there for such a node would be the wrong answer.
+/// Limit of a call's wall-clock time as a multiple of its CPU time. A module cannot block, so any other time means that
+/// the node has no CPU to spare. Policies exist for such nodes, so they must not be stopped there.
 const WALL_CLOCK_FACTOR: u32 = 20;
 
-/// No call may take longer, whatever its limit.
+/// Upper bound of a call's wall-clock time, regardless of its limit.
 const MAX_DURATION: Duration = Duration::from_secs(3600);
 
-/// Bumps the engine's epoch whenever an armed deadline passes.
+/// Increments the engine's epoch whenever an armed deadline passes.
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(5);
 struct State {
     armed: BTreeSet<(Instant, u64)>,
     last_id: u64,
-    /// When the thread wakes by itself; `None` while it sleeps until it is notified.
+    /// Time at which the thread wakes by itself; `None` while it sleeps until it is notified.
     wakes_at: Option<Instant>,
     stop: bool,
 }
@@ -61,14 +61,14 @@ impl Drop for Watchdog {
         self.shared.lock().stop = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by the panic hook, and nothing is left to end.
+            // The panic hook has reported a panic of the thread, and nothing is left to end.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// The state is valid after every statement that changes it, so a panic elsewhere leaves nothing half done.
+    /// The state is valid after every statement that changes it, so a poisoned lock is safe to use.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,7 +80,8 @@ impl Shared {
             let mut passed = false;
             while let Some(&(at, id)) = state.armed.first().filter(|(at, _)| *at <= now) {
                 state.armed.remove(&(at, id));
-                // Once may be too early: a call that was given more time sets its epoch only after it has asked for that.
+                // One increment may be too early: a call that gets more time sets its epoch deadline only after it has
+                // asked for more time.
                 state.armed.insert((now + RECHECK_INTERVAL, id));
                 passed = true;
             }
@@ -98,7 +99,7 @@ impl Shared {
         }
     }
 
-    /// A handful are armed at most: one a call under way.
+    /// Linear search: at most a handful of deadlines are armed, one for each running call.
     fn disarm(&self, id: u64) {
         self.lock().armed.retain(|(_, armed)| *armed != id);
     }
@@ -108,8 +109,7 @@ impl Shared {
         state.last_id += 1;
         let entry = (at, state.last_id);
         state.armed.insert(entry);
-        // A thread that wakes before this deadline checks the list again by itself: calls that follow each other wake
-        // it only once.
+        // A thread that wakes before this deadline checks the list again by itself, so that consecutive calls wake it only once.
         let wake = state.wakes_at.is_none_or(|wakes| wakes > at);
         if wake {
             state.wakes_at = Some(at);
@@ -122,17 +122,17 @@ impl Shared {
     }
 }
 
-/// Action for a call whose epoch has passed.
+/// What happens to a call when its epoch passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeadlineAction {
-    /// It has time left.
+    /// The call has time left.
     Continue,
-    /// Its time is up.
+    /// The call's time is up.
     End,
 }
 
-/// One store's deadline. The epoch is the whole engine's: it passes for every running call as soon as one of them is late, so each
-/// call asks its own deadline whether it was meant.
+/// The deadline of one store. All stores of an engine share one epoch: it passes for every running call as soon as one of
+/// them is late, so each call then checks its own deadline.
 pub(crate) struct Deadline {
     shared: Arc<Shared>,
     armed: Option<(Instant, u64)>,
@@ -149,14 +149,14 @@ impl Deadline {
     /// Starts the deadline of a call on this thread, with a limit of CPU time.
     pub(crate) fn start(&mut self, limit: Duration) {
         self.stop();
-        // Keeps sums of instants and limits in range, whatever is configured.
+        // Prevents overflow when a limit is added to an instant.
         let limit = limit.min(MAX_DURATION);
         let wall_start = Instant::now();
         self.armed = Some(self.shared.arm(wall_start + limit));
         self.call = Some(Call { limit, wall_start, cpu_start: thread_cpu_time() });
     }
 
-    /// The call has ended. Says how long it took by the wall clock.
+    /// Ends the deadline of a call. Returns the wall-clock time that the call took.
     pub(crate) fn stop(&mut self) -> Duration {
         if let Some((_, id)) = self.armed.take() {
             self.shared.disarm(id);
@@ -164,12 +164,12 @@ impl Deadline {
         self.call.take().map(|call| call.wall_start.elapsed()).unwrap_or_default()
     }
 
-    /// The thread's CPU time at which the call that runs has used up what it may.
+    /// The thread's CPU time at which the running call reaches its limit; `None` while no call runs.
     pub(crate) fn cpu_end(&self) -> Option<Duration> {
         self.call.as_ref().map(|call| call.cpu_start.saturating_add(call.limit))
     }
 
-    /// The epoch has passed: ends the call, or gives it what is left of its CPU time.
+    /// Called when the epoch has passed: ends the call, or lets it continue for the rest of its CPU time.
     pub(crate) fn on_epoch(&mut self) -> DeadlineAction {
         let (Some(call), Some(entry)) = (&self.call, self.armed) else { return DeadlineAction::End };
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The compiler's child, for real: this program starts itself as one, so it brings its own `main`.
+//! Tests the compiler's child process: this program starts itself as the child, so it has its own `main`.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -43,13 +43,13 @@ fn child() -> Compiler {
     }
 }
 
-/// A component that is none of the contract's, with this core module in it.
+/// A component that does not implement the contract, with this core module inside.
 fn around(core: &str) -> Vec<u8> {
     wat::parse_str(HOLLOW.replacen("(component", &format!("(component (core module {core})"), 1)).unwrap()
 }
 
 fn what_the_child_compiles_is_loaded() {
-    // It gets as far as the exports, which are not there: so it was compiled and loaded.
+    // Loading fails only at the missing exports, so the component was compiled and loaded.
     let error = Engine::new().unwrap().load(&around("(func)"), None, &child()).unwrap_err();
     assert!(matches!(error, EngineError::Mismatch { .. }), "{error}");
 }
@@ -65,7 +65,7 @@ fn a_bundles_module_is_compiled_in_the_child_too() {
         builder.append_data(&mut header, name, bytes).unwrap();
     }
     let bundle = builder.into_inner().unwrap().finish().unwrap();
-    // It gets as far as what the module lacks: so it was compiled and loaded.
+    // Loading fails only at the missing ABI, so the module was compiled and loaded.
     let error = Engine::new().unwrap().load(&bundle, None, &child()).unwrap_err();
     let EngineError::Bundle { source: BundleError::NoAbi(_), .. } = error else { panic!("{error:?}") };
 }
@@ -91,7 +91,7 @@ fn the_child_is_confined() {
         line.split_whitespace().next().unwrap().to_owned()
     };
     let start = Instant::now();
-    // The filter comes last, once all is made that it would refuse.
+    // The seccomp filter is installed last.
     while !read("status").lines().any(|line| line.starts_with("Seccomp:\t2")) {
         assert!(start.elapsed() < Duration::from_secs(60), "its system calls are not filtered");
         std::thread::sleep(Duration::from_millis(2));
@@ -135,7 +135,7 @@ fn the_child_is_confined() {
 
 fn the_child_is_told_how_long_it_may_take() {
     for (said, told) in [(None, "30"), (Some(7), "7"), (Some(0), "1"), (Some(100_000), "600")] {
-        // In its place a program that refuses the module with what it was told.
+        // Instead of the compiler, a program that refuses the module and prints its limit.
         let compiler = Compiler::Child {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), "echo $QOSM_COMPILER_CPU_SECONDS >&2; exit 3".into()],
@@ -149,12 +149,12 @@ fn the_child_is_told_how_long_it_may_take() {
 }
 
 fn the_child_cannot_take_all_memory() {
-    // Two megabytes of Wasm in one function, and every one of its values alive until the end.
+    // Two megabytes of Wasm in one function, whose values all stay alive until its end.
     let body = format!("{}{}", "call $f ".repeat(500_000), "i32.add ".repeat(499_999));
     let error =
         Engine::new().unwrap().load(&around(&format!("(func $f (result i32) {body})")), None, &child()).unwrap_err();
     assert!(matches!(&error, EngineError::Compile { source: CompileError::Died { .. }, .. }), "{error:?}");
-    // It gets half of what the container has left, and fails there: the kernel need not end a process.
+    // The child gets half of the container's remaining memory and fails at that limit, before the kernel would kill a process.
     let memory = Memory::of(|| Some(Bytes(400 << 20)));
     let tight = Compiler::Child {
         program: std::env::current_exe().unwrap(),

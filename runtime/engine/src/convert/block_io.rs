@@ -1,4 +1,5 @@
-//! Block devices and what may be read and written of them, between the contract's types and the model's; and what no device takes.
+//! Conversion of block devices and their I/O settings between the contract's types and the model's, with the ranges that
+//! the kernel accepts.
 
 use qosm_model::block_io::{
     BlockDevice, DeviceNumber, Hundredths, IoCostModel, IoCostQos, IoLatency, IoLimits, PodVolume,
@@ -8,15 +9,15 @@ use qosm_model::knob::{Knob, Value};
 use crate::bindings::qosm::policy::block_io;
 use crate::error::Rule;
 
-/// Weights that the kernel takes.
+/// Weights that the kernel accepts.
 pub(crate) const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
-/// The most of a percentage, in hundredths.
+/// 100 %, in hundredths of a percent.
 pub(crate) const PERCENT: u32 = 10_000;
-/// Between how many hundredths of a percent of its model's speed the kernel may keep a device (`VRATE_MIN_PPM` and `VRATE_MAX_PPM` of
-/// block/blk-iocost.c).
+/// Range within which the kernel may scale a device's speed relative to its cost model, in hundredths of a percent
+/// (`VRATE_MIN_PPM` and `VRATE_MAX_PPM` of block/blk-iocost.c).
 pub(crate) const SPEED: std::ops::RangeInclusive<u32> = 100..=1_000_000;
 
-/// A knob of a device, which is named.
+/// The knob of a kind for a device. The device `0:0` is refused.
 pub(crate) fn of(knob: Knob, device: block_io::Device) -> Result<Knob, Rule> {
     let knob = knob.of(DeviceNumber { major: device.major, minor: device.minor });
     if knob.device() == Some(DeviceNumber::NONE) {
@@ -29,8 +30,8 @@ fn refused(knob: Knob, why: String) -> Rule {
     Rule::Device { knob: knob.kind_name(), device: knob.device().unwrap_or_default(), why }
 }
 
-/// Limits without those that the kernel takes for none: it counts operations in 32 bits, and the greatest number is `max`. Kept as they are, they
-/// would read back as something else than what was written.
+/// Drops limits that the kernel treats as `max`: it counts operations in 32 bits, and the largest number means no limit.
+/// If kept, such a limit would read back as another value than was written.
 pub(crate) fn in_force(limits: IoLimits) -> IoLimits {
     let bps = |limit: Option<u64>| limit.filter(|limit| *limit != u64::MAX);
     let iops = |limit: Option<u64>| limit.filter(|limit| *limit < u64::from(u32::MAX));

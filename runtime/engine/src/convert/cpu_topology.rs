@@ -1,4 +1,4 @@
-//! The machine's CPUs, as the contract has them.
+//! Conversion of the machine's CPUs to the contract's types.
 
 use qosm_model::cpu_topology::{Cpu, CpuManager, CpuSet, CpuTopology, ExclusiveCpus};
 

@@ -1,4 +1,4 @@
-//! Settings of the node's own kernel, between the contract's types and the model's.
+//! Conversion of the settings of the node's kernel between the contract's types and the model's.
 
 use qosm_model::knob::Knob;
 use qosm_model::node::NodeKnobSample;
@@ -15,7 +15,7 @@ const NAMES: [(node_knobs::Knob, Knob); 7] = [
     (node_knobs::Knob::SchedCore, Knob::SchedCore),
 ];
 
-/// The knob of a setting.
+/// The model's knob for a setting of the contract.
 pub(crate) fn of(knob: node_knobs::Knob) -> Knob {
     match knob {
         node_knobs::Knob::MinFreeKbytes => Knob::MinFreeKbytes,
@@ -28,7 +28,7 @@ pub(crate) fn of(knob: node_knobs::Knob) -> Knob {
     }
 }
 
-/// All settings; those that the kernel lacks have no value.
+/// The states of all settings; a setting that the kernel lacks has no value.
 pub(crate) fn states(samples: &[NodeKnobSample]) -> Vec<node_knobs::State> {
     let state = |(name, knob): (node_knobs::Knob, Knob)| {
         let sample = samples.iter().find(|sample| sample.knob == knob);

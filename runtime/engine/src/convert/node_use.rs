@@ -1,4 +1,4 @@
-//! What the node, its tiers and its pods use, as the contract has it.
+//! Conversion of the usage of the node, its tiers and its pods to the contract's types.
 
 use qosm_model::application::ApplicationSample;
 use qosm_model::column::{PressureCounters, Stall};

@@ -1,4 +1,4 @@
-//! What Kubernetes objects say, between the contract's types and the model's.
+//! Conversion of Kubernetes objects to the contract's types.
 
 use std::collections::BTreeMap;
 

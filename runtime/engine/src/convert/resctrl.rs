@@ -1,4 +1,4 @@
-//! Shares of caches and memory bandwidth, between the contract's types and the model's.
+//! Conversion of shares of caches and memory bandwidth between the contract's types and the model's.
 
 use qosm_model::pod::ContainerId;
 use qosm_model::resctrl::{
@@ -43,7 +43,7 @@ pub(crate) fn name(text: &str) -> Result<ClassName, Rule> {
     text.parse().map_err(|error: NotAClassName| Rule::ClassName { why: printable(error.to_string()) })
 }
 
-/// The shares of a class. Of a domain that is listed twice the last counts.
+/// The shares of a class. If a domain is listed twice, the last entry counts.
 pub(crate) fn shares(
     class: &ClassName,
     all: &resctrl_allocation::Share,

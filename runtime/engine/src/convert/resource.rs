@@ -1,4 +1,4 @@
-//! Resources of the node and evictions, between the contract's types and the model's.
+//! Conversion of the node's resources and of evictions between the contract's types and the model's.
 
 use qosm_model::eviction::{EvictionOutcome, EvictionState};
 use qosm_model::foreign;
@@ -8,18 +8,18 @@ use crate::bindings::qosm::policy::{eviction as evictions, node_resource};
 use crate::error::Rule;
 use crate::staging::MAX_ZONES;
 
-/// The name of a resource.
+/// Parses the name of a resource.
 pub(crate) fn name(text: &str) -> Result<ResourceName, Rule> {
     text.parse()
         .map_err(|why: NotAResourceName| Rule::Resource { name: foreign::name(text).to_string(), why: why.to_string() })
 }
 
-/// How much there is of it.
+/// Converts an offer and checks it.
 pub(crate) fn offer(name: &ResourceName, offer: &node_resource::Offer) -> Result<Offer, Rule> {
     checked(name, offer.amount, offer.zones.iter().map(|share| (share.zone, share.amount)), offer.origin)
 }
 
-/// An offer that Kubernetes can express.
+/// Checks that Kubernetes can express an offer.
 pub(crate) fn checked(
     name: &ResourceName,
     amount: u64,
@@ -43,7 +43,7 @@ pub(crate) fn checked(
     }
 }
 
-/// How a published resource fares.
+/// Converts the state of a published resource.
 pub(crate) fn state(state: &ResourceState) -> node_resource::State {
     node_resource::State {
         name: state.name.to_string(),
@@ -53,7 +53,7 @@ pub(crate) fn state(state: &ResourceState) -> node_resource::State {
     }
 }
 
-/// What became of an eviction.
+/// Converts the state of an eviction.
 pub(crate) fn eviction(state: &EvictionState) -> evictions::State {
     evictions::State {
         pod_uid: state.uid.clone(),

@@ -1,4 +1,4 @@
-//! What cgroups may read from block devices and write to them.
+//! Host functions of the interface `block-io`.
 
 use qosm_model::block_io::DeviceNumber;
 use qosm_model::knob::{Knob, Target};

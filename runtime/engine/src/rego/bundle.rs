@@ -1,4 +1,5 @@
-//! The archive that `opa build -t wasm` writes. It is read in memory: nothing is unpacked, names are compared and never used.
+//! The archive that `opa build -t wasm` writes. It is read in memory: no file is unpacked to disk, and names in the
+//! archive are only compared.
 
 use std::io::{Cursor, Read};
 
@@ -13,16 +14,16 @@ use super::{PACKAGE, is_shallow};
 use crate::error::EngineError;
 use crate::inspect::{Form, Inspection, MAX_SIZE};
 
-/// What an archive may unpack to.
+/// Maximum size of the unpacked archive.
 const UNPACKED: Bytes = Bytes(64 << 20);
-/// What its data may have.
+/// Maximum size of its data.
 const DATA: Bytes = Bytes(8 << 20);
-/// What its manifest may have.
+/// Maximum size of its manifest.
 const MANIFEST: Bytes = Bytes(1 << 20);
-/// How many files it may hold: a library brings some.
+/// Maximum number of files in an archive; a library adds some.
 const FILES: usize = 1000;
 
-/// Whether these bytes are a gzip archive: no other module begins like one.
+/// Whether these bytes are a gzip archive; no other form of module begins like one.
 pub(crate) fn is_bundle(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x1f\x8b")
 }
@@ -34,12 +35,12 @@ pub(crate) struct Bundle {
     pub(crate) size: usize,
     /// The module's Wasm.
     pub(crate) wasm: Vec<u8>,
-    /// Its data: an object.
+    /// The bundle's data, an object.
     pub(crate) data: Value,
     pub(crate) metadata: Metadata,
 }
 
-/// The files of a bundle that count.
+/// The files of a bundle that the engine uses.
 #[derive(Default)]
 struct Files {
     wasm: Option<Vec<u8>>,
@@ -66,7 +67,7 @@ impl Bundle {
         Ok(Self { digest, size: bytes.len(), wasm, data, metadata: Metadata::read(digest, annotation)? })
     }
 
-    /// Inspects it without running it: the interfaces in METADATA count as imports.
+    /// Inspects the bundle without running it: the interfaces in METADATA count as imports.
     pub(crate) fn inspection(&self) -> Inspection {
         Inspection {
             digest: self.digest,
@@ -133,7 +134,7 @@ fn data(bytes: Option<&[u8]>) -> Result<Value, BundleError> {
     Ok(data)
 }
 
-/// What `data` must be, wherever it comes from.
+/// Checks a `data` document of a bundle or of a configuration.
 pub(super) fn check_data(data: &Value) -> Result<(), String> {
     if data.as_object().is_none() {
         return Err(format!("it is a JSON {}, not an object", data.type_name()));

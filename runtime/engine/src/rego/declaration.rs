@@ -18,10 +18,10 @@ use super::settings::Declared;
 use crate::error::Rule;
 use crate::staging::{LogLevel, Transaction};
 
-/// After how many seconds without a word of the agent resources no longer hold, unless a policy says otherwise.
+/// Default number of seconds without contact from the agent after which published resources expire.
 const DEFAULT_STALE_SECONDS: u32 = 900;
 
-/// What the last evaluation declared that took effect.
+/// The declaration of the last evaluation that took effect.
 #[derive(Clone, Default)]
 pub(super) struct Declaration {
     holds: BTreeMap<(Target, Knob), (Value, Arc<str>)>,
@@ -37,12 +37,13 @@ pub(super) struct Declaration {
 }
 
 impl Declaration {
-    /// Reports the pod's rejections again, should they still apply: they were dropped with the former pod.
+    /// Makes the pod's rejections be reported again if they still apply: the agent dropped them with the previous version
+    /// of the pod.
     pub(super) fn pod_changed(&mut self, pod: PodId) {
         self.rejections.retain(|(rejected, ..)| *rejected != pod);
     }
 
-    /// Stages the difference to a new declaration, and returns that.
+    /// Stages the difference to a new declaration, and returns the new one.
     ///
     /// # Errors
     ///
@@ -55,8 +56,8 @@ impl Declaration {
             .iter()
             .filter_map(|one| if let Declared::Class { class, .. } = one { Some(class.clone()) } else { None })
             .collect();
-        // Classes are removed before new ones are defined, so that the limit of an instance holds at any time; then
-        // members are assigned, wherever in the document they stand.
+        // Classes are removed before new ones are defined, so that the instance's limit holds at any time; members are
+        // assigned last, regardless of their place in the document.
         for class in self.classes.keys().filter(|class| !wanted.contains(*class)) {
             transaction.undefine_class(class)?;
         }
@@ -90,7 +91,7 @@ impl Declaration {
         }
         let over = self.migrations.keys().copied().filter(|container| !next.migrations.contains_key(container));
         for container in over {
-            // One that went has ended its migration with it.
+            // The migration of a container that is gone has already ended.
             if transaction.require(Target::Container(container)).is_ok() {
                 transaction.stop_migration(container)?;
             }
@@ -194,7 +195,8 @@ impl Declaration {
                 if let Some(other) = first_indices.evictions.insert(wanted.pod, index) {
                     return Err(SettingFlaw::Second { other });
                 }
-                // What a message tells of changes while the request stands: it is made once, and again when it cannot wait.
+                // A message may change while the request stands. So an eviction is requested once, and again only if its
+                // urgency rises.
                 let stands = self.evictions.get(&wanted.pod).is_some_and(|known| known.urgency >= wanted.urgency);
                 if !stands {
                     transaction.evict(wanted.clone())?;
@@ -234,7 +236,7 @@ impl Declaration {
         Ok(())
     }
 
-    /// Takes a line of the log that no setting asks for.
+    /// Logs a line that does not come from a setting.
     pub(super) fn log(&self, level: LogLevel, line: String, transaction: &mut Transaction, next: &mut Self) {
         let line = (level, line);
         if !self.lines.contains(&line) && !next.lines.contains(&line) {
@@ -244,7 +246,7 @@ impl Declaration {
     }
 }
 
-/// First index in the document of each setting that may occur once.
+/// First index in the document of each setting that may occur only once.
 #[derive(Default)]
 struct FirstIndices {
     holds: HashMap<(Target, Knob), usize>,
@@ -257,7 +259,7 @@ struct FirstIndices {
     state: Option<usize>,
 }
 
-/// Two reasons for one value do not contradict: the first counts.
+/// Checks that two objects declare the same value. Different reasons do not contradict: the first counts.
 fn same_or<T: PartialEq + fmt::Display>(one: &T, two: &T, other: usize) -> Result<(), SettingFlaw> {
     let contradiction = || SettingFlaw::Contradiction { other, one: one.to_string(), two: two.to_string() };
     if one == two { Ok(()) } else { Err(contradiction()) }
@@ -334,7 +336,7 @@ mod tests {
             tables
         }
 
-        /// Members first, since the order of a document does not count.
+        /// Members come first, since the order in a document does not matter.
         fn document(&self) -> Vec<Declared> {
             let reason = || "because".to_owned();
             let members = self.members.iter().map(|(&target, class)| Declared::Assign {

@@ -1,4 +1,4 @@
-//! What is wrong with a bundle, and with a settings document.
+//! Errors of bundles and of settings documents.
 
 use std::fmt;
 
@@ -9,34 +9,34 @@ use super::{DEPTH, ENTRYPOINT};
 use crate::error::Rule;
 use crate::interface::{Interface, Listed};
 
-/// Why a gzip archive is no policy that runs here.
+/// Why a gzip archive is not a policy that this host can run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// Not a complete archive.
+    /// The archive is damaged or incomplete.
     #[error("it cannot be unpacked: {0}; was it built or fetched completely?")]
     Unreadable(String),
     /// One of its files, or all of them together, are too large.
     #[error("{what} has more than the {limit} that it may have")]
     TooLarge {
-        /// What.
+        /// The part that is too large.
         what: &'static str,
-        /// What is allowed.
+        /// The limit.
         limit: Bytes,
     },
-    /// More files than a policy needs.
+    /// The archive has more files than a policy needs.
     #[error("it holds more than {limit} files")]
     TooManyFiles {
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
-    /// No bundle of `opa build -t wasm`.
+    /// The archive is not a bundle from `opa build -t wasm`.
     #[error("it holds no `{file}`; build it with `opa build -t wasm`")]
     Missing {
-        /// What it should hold.
+        /// The missing file.
         file: &'static str,
     },
-    /// It is not clear which counts.
+    /// The archive holds a file twice.
     #[error("it holds `{file}` twice")]
     Twice {
         /// The file.
@@ -50,42 +50,42 @@ pub enum BundleError {
         /// What is wrong.
         why: String,
     },
-    /// It was built for another target.
+    /// The bundle has no entrypoint `qosm/settings`.
     #[error(
         "it has no entrypoint `{ENTRYPOINT}`{}; write `entrypoint: true` into the METADATA of the rule `settings` of package \
          `qosm`, or build it with `opa build -t wasm -e {ENTRYPOINT}`",
         Instead(found)
     )]
     NoEntrypoint {
-        /// The entrypoints that it has.
+        /// The bundle's entrypoints.
         found: Vec<String>,
     },
-    /// It has no METADATA.
+    /// The entrypoint has no METADATA for qosm.
     #[error(
         "the METADATA of the entrypoint `{ENTRYPOINT}` have no `custom.qosm` with the policy's name, version and grants; those of a \
          package are not in a bundle"
     )]
     NoMetadata,
-    /// Its module imports functions that are not OPA's.
+    /// The bundle's module imports functions that are not part of OPA's ABI.
     #[error("its module imports {}, which is not part of OPA's ABI; build it with `opa build -t wasm`", Listed(names))]
     ForeignImports {
         /// The imports' names.
         names: Vec<String>,
     },
-    /// Its module is not one of OPA's.
+    /// The bundle's module does not implement OPA's ABI.
     #[error("its module does not speak OPA's ABI: {0}; build it with `opa build -t wasm`")]
     NoAbi(String),
-    /// Its module speaks another version of the ABI.
+    /// The bundle's module implements another version of the ABI.
     #[error(
         "its module speaks version {major}.{minor} of OPA's ABI, and this host 1.2 and 1.3; build it with OPA 1.22"
     )]
     AbiVersion {
-        /// Changes that break.
+        /// The major version.
         major: i32,
-        /// Additions.
+        /// The minor version.
         minor: i32,
     },
-    /// Its module needs functions that this host does not have.
+    /// The bundle's module calls built-in functions that this host does not provide.
     #[error("it calls {}", Joined(.0))]
     Builtins(Vec<MissingBuiltin>),
 }
@@ -95,7 +95,7 @@ pub enum BundleError {
 pub struct MissingBuiltin {
     /// Its name.
     pub name: String,
-    /// Why it is refused; `None` where it is not known.
+    /// Why the function is refused; `None` if this host does not know it.
     pub why: Option<String>,
     /// What to write instead.
     pub instead: String,
@@ -140,27 +140,27 @@ pub enum SettingFlaw {
         /// Its type.
         found: &'static str,
     },
-    /// No field names its target or kind.
+    /// The object has no field that tells its kind.
     #[error("it has none of the fields {}, which say what it is for", Listed(kinds))]
     NoKind {
         /// The fields.
         kinds: &'static [&'static str],
     },
-    /// Several fields name its target or kind.
+    /// The object has several fields that tell its kind.
     #[error("it has both `{one}` and `{other}`; make two objects of it")]
     TwoKinds {
-        /// One of them.
+        /// The first of them.
         one: &'static str,
-        /// Another.
+        /// The second of them.
         other: &'static str,
     },
-    /// No target is named, or several are.
+    /// The object names no target, or several.
     #[error("it names {}; a setting is for one `container`, `pod` or `tier`", if *several { "several targets" } else { "no target" })]
     Target {
         /// Whether there are several.
         several: bool,
     },
-    /// No target that can be in a class is named, or two are.
+    /// The object names no container or pod for a class, or both.
     #[error("it names {}; a class is given to one `container` or `pod`", if *several { "several targets" } else { "no target" })]
     Member {
         /// Whether there are several.
@@ -172,42 +172,42 @@ pub enum SettingFlaw {
         /// The name.
         class: String,
     },
-    /// None, or several, of the fields of which there is to be one.
+    /// The object has none, or several, of fields of which exactly one is required.
     #[error("it has {found} of the fields {}; write one of them", Listed(fields))]
     NotOneOf {
-        /// How many there are.
+        /// The number of these fields in the object.
         found: usize,
         /// The fields.
         fields: &'static [&'static str],
     },
-    /// A share that no machine has.
+    /// A share of caches or memory bandwidth that is invalid on any machine.
     #[error("{field}: {why}")]
     Share {
         /// The field.
         field: &'static str,
-        /// What is wrong, and what to give.
+        /// What is wrong, and which values are valid.
         why: NotAShare,
     },
-    /// An error inside of one of its fields.
+    /// An error inside one of the object's fields.
     #[error("{place}: {flaw}")]
     Within {
-        /// The field, and its key where it has several.
+        /// The field, and its key if it has several.
         place: String,
         /// What is wrong there.
         flaw: Box<SettingFlaw>,
     },
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("`{field}` is missing")]
     Missing {
         /// The field.
         field: &'static str,
     },
-    /// A field that is not known.
+    /// An unknown field.
     #[error("{field} is not a field of it; there are {}", Listed(known))]
     UnknownField {
         /// The field, as errors show it.
         field: String,
-        /// Those that there are.
+        /// The known fields.
         known: &'static [&'static str],
     },
     /// A value of the wrong type, or an unknown word.
@@ -215,9 +215,9 @@ pub enum SettingFlaw {
     Value {
         /// The field.
         field: &'static str,
-        /// What stands there.
+        /// The value that was found.
         found: String,
-        /// What could.
+        /// The values that are valid.
         expected: String,
     },
     /// A number with a fraction.
@@ -235,67 +235,67 @@ pub enum SettingFlaw {
         field: &'static str,
         /// The number.
         number: String,
-        /// The smallest that can be.
+        /// The smallest valid number.
         least: i64,
-        /// The largest that can be.
+        /// The largest valid number.
         most: i64,
     },
     /// A knob that does not exist.
     #[error("knob: there is no knob `{name}`; there are {}", Listed(&qosm_model::knob::Knob::ALL))]
     NoKnob {
-        /// What was written.
+        /// The name that was written.
         name: String,
     },
-    /// A knob of containers on another level.
+    /// A knob that only containers have, on a pod or tier.
     #[error("only a container has this knob")]
     ContainersOnly,
-    /// A knob with a device that has nothing to do with devices.
+    /// A `device` with a knob that does not belong to a device.
     #[error("`{knob}` is of no device: leave `device` out")]
     NoDevice {
         /// The knob.
         knob: &'static str,
     },
-    /// Limits of a device that limit nothing.
+    /// Limits of a device without any limit.
     #[error("it limits nothing; give one of {}, or leave the object out", Listed(fields))]
     Unlimited {
-        /// Those that there are.
+        /// The fields of the limits.
         fields: &'static [&'static str],
     },
-    /// A knob of the node's own on something else.
+    /// A knob of the node together with a target.
     #[error("it names a `{field}`, and the knob is the node's own: leave `{field}` out")]
     NodesOwn {
-        /// What it names.
+        /// The field that names the target.
         field: &'static str,
     },
-    /// The grant that it takes is not declared.
+    /// The policy does not declare the grant that the setting needs.
     #[error("it needs the grant `{0}`; add it to `custom.qosm.grants` in the policy's METADATA")]
     NotDeclared(Interface),
     /// Two values for one knob of one target.
     #[error("another object, settings[{other}], has another value for it: {one} there, {two} here")]
     Contradiction {
-        /// The other's place.
+        /// Index of the other object.
         other: usize,
-        /// Its value.
+        /// The other object's value.
         one: String,
-        /// This one's.
+        /// This object's value.
         two: String,
     },
-    /// A second object of a kind of which there can be one.
+    /// A second object of a kind that may occur only once.
     #[error("there is a second one: settings[{other}]")]
     Second {
-        /// The other's place.
+        /// Index of the other object.
         other: usize,
     },
-    /// What is to be remembered is too large or too deep.
+    /// The state to be saved is too large.
     #[error("state: {0}")]
     State(String),
-    /// A rule that components have to keep too.
+    /// A violation of a rule that also applies to components.
     #[error("{0}")]
     Rule(Box<Rule>),
 }
 
 impl SettingFlaw {
-    /// Nested deeper than anything that is meant.
+    /// The error for a field that is nested deeper than [`DEPTH`].
     pub(crate) fn too_deep(field: &'static str) -> Self {
         Self::Value {
             field,

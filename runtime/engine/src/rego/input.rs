@@ -1,4 +1,5 @@
-//! What a policy sees, as JSON: `docs/rego.md` and `sdk/rego/input.schema.json`. What is not known is left out, never `null`.
+//! The `input` document of a policy as JSON, as in `docs/rego.md` and `sdk/rego/input.schema.json`. Unknown values are
+//! left out, never `null`.
 
 mod block_io;
 mod cpu_topology;
@@ -31,7 +32,7 @@ use crate::instance::Cause;
 use crate::interface::Interface;
 use crate::link::Columns;
 
-/// An id of the contract: a string here, for it is also a key.
+/// An id of the contract, written as a string because ids are also keys.
 #[derive(Clone, Copy)]
 struct Id(u32);
 
@@ -41,7 +42,7 @@ impl Serialize for Id {
     }
 }
 
-/// A quota: without a limit it is `max`, which in Rego is greater than any number.
+/// A quota in microseconds. No limit is written as `max`, a string, which in Rego is greater than any number.
 struct Quota(Option<Micros>);
 
 impl Serialize for Quota {
@@ -131,7 +132,7 @@ struct Bounds {
     limit: Option<u64>,
 }
 
-/// One pod; `config` is the text of a JSON object.
+/// Writes one pod; `config` is the text of a JSON object.
 pub(super) fn pod(view: &PodView<'_>, config: &str) -> Result<String> {
     let own = view.pod;
     let containers = own.containers.iter().zip(view.containers);
@@ -157,7 +158,7 @@ pub(super) fn pod(view: &PodView<'_>, config: &str) -> Result<String> {
         annotated: view.annotated,
     };
     let mut text = serde_json::to_string(&row)?;
-    // Spliced in as it is, so that its numbers stay what they are.
+    // Spliced in unparsed, so that its numbers do not change.
     text.pop();
     text.push_str(",\"config\":");
     text.push_str(config);
@@ -188,7 +189,7 @@ fn container(own: &Container, id: ContainerId, exclusive_cpus: Option<u32>) -> C
     }
 }
 
-/// All pods, of their texts.
+/// Joins the texts of all pods to an array.
 pub(super) fn pods<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut array = String::from("[");
     for (index, text) in texts.into_iter().enumerate() {
@@ -279,7 +280,7 @@ struct AlarmRow<'a> {
     tier: Option<Word<Tier>>,
 }
 
-/// What prints itself as the word that stands there.
+/// A value that is written as a string by its `Display`.
 struct Word<T>(T);
 
 impl<T: std::fmt::Display> Serialize for Word<T> {
@@ -320,7 +321,7 @@ fn alarm(alarm: &Alarm) -> AlarmRow<'static> {
     AlarmRow { trigger, container, pod, tier }
 }
 
-/// One evaluation, apart from what lasts: the parts that [`evaluation`] puts together.
+/// The parts of the input that belong to one evaluation, which [`evaluation`] puts together.
 pub(super) struct Evaluation<'a> {
     pub(super) window: Micros,
     pub(super) elapsed: Micros,
@@ -331,7 +332,7 @@ pub(super) struct Evaluation<'a> {
     pub(super) config: &'a str,
     /// The text of a JSON object.
     pub(super) state: &'a str,
-    /// At the first evaluation: how long before the instance's start it was saved.
+    /// Time between the saving of the state and the instance's start; only at the first evaluation.
     pub(super) state_age: Option<Micros>,
     /// The pods that the policy was given.
     pub(super) pods: &'a BTreeMap<PodId, String>,
@@ -386,7 +387,7 @@ struct NumaNodeRow<'a> {
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NumaContainerRow {
-    /// Text, since 64 bits do not fit a float.
+    /// A string, since a float cannot represent 64 bits.
     identity: Word<u64>,
     cpu_nodes: Vec<u32>,
     memory_nodes: Vec<u32>,
@@ -418,7 +419,7 @@ struct FailureRow<'a> {
     error: &'a str,
 }
 
-/// Whether the kernel has something, and why not.
+/// Whether the kernel supports a feature, and if not, why.
 #[derive(serde::Serialize)]
 struct SupportRow<'a> {
     supported: bool,
@@ -438,7 +439,7 @@ struct NodeKnobRow {
     baseline: u64,
 }
 
-/// By name; those that the kernel lacks are missing.
+/// The node's settings by name, without those that the kernel lacks.
 fn node_knobs(samples: &[NodeKnobSample]) -> BTreeMap<&'static str, NodeKnobRow> {
     let row = |sample: &NodeKnobSample| {
         (sample.knob.kind_name(), NodeKnobRow { value: sample.value, baseline: sample.baseline })
@@ -446,8 +447,8 @@ fn node_knobs(samples: &[NodeKnobSample]) -> BTreeMap<&'static str, NodeKnobRow>
     samples.iter().map(row).collect()
 }
 
-/// The text of an evaluation's own part of the input: all but pods and quotas, which last. Columns that the policy does not
-/// declare are left out.
+/// Writes the evaluation's own part of the input: everything but pods and quotas, which outlast an evaluation. Columns
+/// that the policy does not declare are left out.
 pub(super) fn evaluation(
     text: &mut String,
     declares: impl Fn(Interface) -> bool,
@@ -536,7 +537,7 @@ pub(super) fn evaluation(
     Ok(())
 }
 
-/// An object's text under way.
+/// An object whose text is being written.
 struct Object<'a> {
     text: &'a mut String,
 }

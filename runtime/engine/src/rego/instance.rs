@@ -1,4 +1,4 @@
-//! A Rego policy that runs.
+//! A running instance of a Rego policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ const SMALL: Bytes = Bytes(8 << 20);
 /// A machine is restarted when its last evaluation needed less than this part of its memory.
 const IDLE_PART: u64 = 4;
 
-/// An instance of a Rego policy. What it sees is kept as text for each pod, and as values in the module's memory: documents that
-/// did not change lie there beneath the heap of the evaluations.
+/// An instance of a Rego policy. Pods are kept as texts here and as values in the module's memory, where documents that
+/// do not change stay below the heap of the evaluations.
 pub(crate) struct Rego {
     name: Arc<str>,
     policy: Arc<Policy>,
@@ -39,30 +39,30 @@ pub(crate) struct Rego {
     persistent: PersistentData,
     usable: bool,
     elapsed: Duration,
-    /// What the last call executed, where the engine counts.
+    /// Fuel that the last call consumed; `None` unless the engine is metered.
     fuel: Option<u64>,
-    /// The sum of all windows.
+    /// The sum of the windows of all evaluations.
     windows: Micros,
-    /// The policy's configuration, without its data: the text of an object.
+    /// The policy's configuration without its `data`: the text of an object.
     config: String,
-    /// The bundle's data and those of the configuration: the text of an object.
+    /// The bundle's data merged with those of the configuration: the text of an object.
     data: String,
-    /// What was saved last: the text of an object.
+    /// The state that was saved last: the text of an object.
     state: String,
-    /// How long before the start that had been saved; told at the first evaluation.
+    /// Time between the saving of the inherited state and the start; the first evaluation's input has it.
     state_age: Option<Micros>,
-    /// Logged once: Rego does not read the predecessor's state.
+    /// Whether the predecessor's state is not a JSON object, which is logged once.
     strange_state: bool,
     pods: BTreeMap<PodId, String>,
     bandwidth: Option<Arc<[BandwidthSample]>>,
     node: Option<NodeSample>,
     declaration: Declaration,
-    /// The text of the evaluation's own part of the input: its room is kept.
+    /// The text of the evaluation's own part of the input; its allocation is reused.
     text: String,
     engine: Engine,
 }
 
-/// A document that outlasts an evaluation.
+/// A document that stays in the module's memory between evaluations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Document {
     PodsPath,
@@ -89,7 +89,7 @@ impl Document {
     }
 }
 
-/// In the order in which they lie in the module's memory: what changes more often lies further up.
+/// The documents in the order of their addresses in the module's memory: those that change more often lie at higher addresses.
 const DOCUMENTS: [Document; 5] =
     [Document::PodsPath, Document::QuotasPath, Document::Data, Document::Pods, Document::Quotas];
 
@@ -116,7 +116,7 @@ impl PersistentData {
         self.kept.get(document as usize).map(|&(at, _)| at)
     }
 
-    /// Puts down what is missing, up to a document.
+    /// Writes the missing documents up to and including `upto`.
     fn put(
         &mut self,
         machine: &mut Machine,
@@ -194,7 +194,7 @@ impl Rego {
         Ok(self.transaction.commit())
     }
 
-    /// The configuration and the resulting data.
+    /// Splits a configuration into its text without `data` and the merged data.
     fn read_config(&self, config_json: &str) -> Result<(String, String), String> {
         let config =
             Value::from_json(config_json).map_err(|error| format!("the configuration is not JSON: {error}"))?;
@@ -204,7 +204,7 @@ impl Rego {
         let Value::Object(mut config) = config else {
             return Err("the configuration is not a JSON object".to_owned());
         };
-        // With classes the operator's own entry stands one level deeper.
+        // With a class field, the operator's own entry is one level deeper.
         let by_class = self.policy.description.protocol.as_ref().is_some_and(|own| own.class_field.is_some());
         let key = Value::from("data");
         let data = match config.get_mut(&Value::from("policy")) {
@@ -275,7 +275,7 @@ impl Rego {
                 Err(error) => return Err(self.ended(Export::Evaluate, &error.into())),
             }
         }
-        // What changed is handed over in the time of the evaluation that it is for.
+        // Changed documents are written within the time limit of the evaluation that needs them.
         let Self { machine, persistent, data, pods, bandwidth, limits, windows, text, policy, .. } = self;
         let (result, took) = machine.within(limits, |machine| {
             persistent.put(machine, Document::Quotas, |document| document.text(data, pods, bandwidth.as_deref()))?;
@@ -330,7 +330,7 @@ impl Rego {
         Ok(staged)
     }
 
-    /// The text of the whole input: the module has it in parts.
+    /// The text of the whole input, which the module gets in parts.
     fn input(&self, shows_quotas: bool) -> serde_json::Result<String> {
         let mut text = self.text.strip_suffix('}').unwrap_or(&self.text).to_owned();
         text.push_str(",\"pods\":");
@@ -343,7 +343,7 @@ impl Rego {
         Ok(text)
     }
 
-    /// Stages what a document asks for.
+    /// Stages the settings of a document.
     fn stage_document(
         &mut self,
         document: Option<&Value>,
@@ -400,13 +400,13 @@ impl Rego {
         Ok(())
     }
 
-    /// Adds up what parts of a call took.
+    /// Adds the time and the fuel of one part of a call.
     fn took(&mut self, time: Duration) {
         self.elapsed += time;
         self.fuel = self.fuel.zip(self.machine.fuel()).map(|(sum, part)| sum.saturating_add(part));
     }
 
-    /// Puts documents that changed into the module's memory.
+    /// Writes changed documents into the module's memory.
     fn put(&mut self, export: Export, upto: Document) -> Result<(), CallError> {
         let Self { machine, persistent, data, pods, bandwidth, limits, .. } = self;
         let (result, took) = machine.within(limits, |machine| {
@@ -416,20 +416,20 @@ impl Rego {
         result.map_err(|error| self.ended(export, &error))
     }
 
-    /// The call failed, and the instance with it.
+    /// Ends the instance after a failed call.
     fn ended(&mut self, export: Export, error: &wasmtime::Error) -> CallError {
         self.usable = false;
         self.transaction.discard();
         failure(&self.name, export, &self.limits, error)
     }
 
-    /// Linear memory never shrinks: one that has grown for a while that is over is exchanged for a new one.
+    /// Linear memory never shrinks, so a machine that needs only a small part of its memory is replaced by a new one.
     fn shrink(&mut self, end: HeapEnd) {
         let has = self.machine.memory();
         if has <= SMALL || u64::from(end.0) > has.0 / IDLE_PART {
             return;
         }
-        // If that fails, the old one continues.
+        // If the new machine does not start, the old one stays.
         if let Ok((machine, persistent)) = start(&self.engine, &self.policy, &self.limits) {
             (self.machine, self.persistent) = (machine, persistent);
         }
@@ -442,13 +442,13 @@ fn start(engine: &Engine, policy: &Policy, limits: &Limits) -> wasmtime::Result<
     Ok((machine, persistent?))
 }
 
-/// A JSON object that is not too deep.
+/// Parses a JSON object that is nested no deeper than [`DEPTH`].
 fn object(bytes: &[u8]) -> Option<Value> {
     let value = Value::from_json(str::from_utf8(bytes).ok()?).ok()?;
     (value.as_object().is_some() && is_shallow(&value)).then_some(value)
 }
 
-/// Lays one document over another: objects key by key, anything else as a whole.
+/// Merges the document `over` into `beneath`: objects key by key, any other value is replaced.
 fn merge(beneath: &mut Value, over: Value) {
     match (beneath, over) {
         (Value::Object(beneath), Value::Object(over)) => {

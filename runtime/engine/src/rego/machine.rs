@@ -1,7 +1,7 @@
-//! OPA's Wasm ABI (<https://www.openpolicyagent.org/docs/wasm>): a module in a store of its own, and the calls that a host makes.
+//! OPA's Wasm ABI (<https://www.openpolicyagent.org/docs/wasm>): a module in its own store, and the calls that a host makes.
 //!
-//! A module allocates from the start of its heap upwards. Resetting the heap pointer frees everything above it. So an
-//! evaluation is cleaned up, and persistent documents are kept beneath the pointer.
+//! A module allocates upwards from the start of its heap. Resetting the heap pointer frees everything above it. This
+//! cleans up after an evaluation, while persistent documents stay below the pointer.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,39 +18,39 @@ use crate::limits::{Limits, words};
 use crate::link::MemoryBound;
 use crate::watchdog::Deadline;
 
-/// Failures of built-in functions that are reported for one evaluation.
+/// Number of failures of built-in functions that are reported for one evaluation.
 const FAULTS: usize = 3;
 
-/// What the module's functions are called by their numbers.
+/// The built-in functions that a module calls, by the module's numbers for them.
 pub(super) type Builtins = HashMap<i32, Builtin>;
 
-/// The policy ended its own evaluation, or its module does what OPA's do not.
+/// The policy aborted its evaluation, or its module does something that OPA's modules do not do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Abort(pub(crate) String);
 
-/// It lacks what OPA's modules have.
+/// The module lacks a part of OPA's ABI.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NoAbi(pub(super) String);
 
-/// What a module's imports work on.
+/// State behind a module's imports.
 pub(super) struct Host {
     pub(super) deadline: Deadline,
     memory: MemoryBound,
-    /// Of the evaluation that runs.
+    /// Context of the current evaluation.
     pub(super) context: Context,
-    /// The first built-in functions that failed in it, and how many more.
+    /// The first failures of built-in functions in the current evaluation, and the number of further ones.
     faults: (Vec<String>, usize),
     builtins: Arc<Builtins>,
     exports: Option<Arc<Exports>>,
-    /// Bytes of a text that is taken out of the module's memory.
+    /// Maximum length in bytes of a text that is read from the module's memory.
     most: usize,
-    /// What the built-in functions of one call may use.
+    /// Budget of the built-in functions of one call.
     budget: Budget,
 }
 
-/// The functions that are called from here.
+/// The module's memory and the functions that the host calls.
 struct Exports {
     memory: Memory,
     malloc: TypedFunc<u32, u32>,
@@ -75,7 +75,7 @@ pub(super) struct Machine {
     store: Store<Host>,
     exports: Arc<Exports>,
     version: (i32, i32),
-    /// What was executed last, where the engine counts.
+    /// Fuel that the last call of [`Machine::within`] consumed; `None` unless the engine is metered.
     fuel: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address(u32);
 
-/// How far the heap reaches.
+/// Address of the end of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HeapEnd(pub(super) u32);
 
@@ -98,11 +98,11 @@ pub(super) fn foreign_imports(module: &Module) -> Vec<String> {
 }
 
 impl Machine {
-    /// Instantiates a module within its limits: its deadline counts from here.
+    /// Instantiates a module within its limits; its deadline starts now.
     ///
     /// # Errors
     ///
-    /// Whatever ends a start; [`NoAbi`] where a part of the ABI is missing.
+    /// Any error of the module's start; [`NoAbi`] if a part of the ABI is missing.
     pub(super) fn start(
         module: &Module,
         deadline: Deadline,
@@ -143,7 +143,7 @@ impl Machine {
             _ => None,
         });
         let wanted = wanted.ok_or_else(|| NoAbi("it imports no memory".to_owned()))?;
-        // The limiter counts here too: a module that starts with more memory than allowed does not start.
+        // The limiter applies here too: a module that asks for more initial memory than allowed does not start.
         let memory = Memory::new(&mut *store, with_room(&wanted, limits))?;
         let mut linker = Linker::new(module.engine());
         linker.define(&mut *store, "env", "memory", memory)?;
@@ -156,12 +156,12 @@ impl Machine {
         Ok((Exports::of(&instance, store, memory)?, version))
     }
 
-    /// The version of the ABI that it speaks.
+    /// The version of the ABI that the module implements, major and minor.
     pub(super) fn version(&self) -> (i32, i32) {
         self.version
     }
 
-    /// What was executed the last time [`Self::within`] its limits.
+    /// Fuel that the last call of [`Self::within`] consumed; `None` unless the engine is metered.
     pub(super) fn fuel(&self) -> Option<u64> {
         self.fuel
     }
@@ -175,7 +175,7 @@ impl Machine {
         self.store.data_mut()
     }
 
-    /// Runs `run` within a limit of CPU time. Returns how long it took by the wall clock.
+    /// Calls `run` within the limit of CPU time. Returns the wall-clock time that it took.
     pub(super) fn within<R>(
         &mut self,
         limits: &Limits,
@@ -193,13 +193,13 @@ impl Machine {
         (result, took)
     }
 
-    /// The built-in functions that it needs, by name, with their numbers.
+    /// The names of the built-in functions that the module needs, with their numbers.
     pub(super) fn builtins(&mut self) -> wasmtime::Result<Vec<(String, i32)>> {
         let at = self.exports.builtins.call(&mut self.store, ())?;
         self.numbers(at)
     }
 
-    /// Its entrypoints, by name, with their numbers.
+    /// The names of the module's entrypoints, with their numbers.
     pub(super) fn entrypoints(&mut self) -> wasmtime::Result<Vec<(String, i32)>> {
         let at = self.exports.entrypoints.call(&mut self.store, ())?;
         self.numbers(at)
@@ -217,22 +217,22 @@ impl Machine {
         Ok(numbers.ok_or_else(|| NoAbi("a table is not one of names and numbers".to_owned()))?)
     }
 
-    /// How far the heap reaches now.
+    /// The current end of the heap.
     pub(super) fn heap_end(&mut self) -> wasmtime::Result<HeapEnd> {
         Ok(HeapEnd(self.exports.heap_get.call(&mut self.store, ())?))
     }
 
-    /// Gives up all that was made since the heap reached only so far.
+    /// Frees everything that was allocated above this end of the heap.
     pub(super) fn rewind(&mut self, to: HeapEnd) -> wasmtime::Result<()> {
         self.exports.heap_set.call(&mut self.store, to.0)
     }
 
-    /// Puts a document into the module's memory.
+    /// Writes a document into the module's memory.
     pub(super) fn put(&mut self, text: &str) -> wasmtime::Result<Address> {
         self.exports.parse(&mut self.store, text).map(Address)
     }
 
-    /// Lets an object have one value more: no copy, the value is the same in both places.
+    /// Adds a value to an object under a path. The value is shared, not copied.
     pub(super) fn add(&mut self, object: Address, path: Address, value: Address) -> wasmtime::Result<()> {
         match self.exports.add_path.call(&mut self.store, (object.0, path.0, value.0))? {
             0 => Ok(()),
@@ -240,7 +240,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates an entrypoint. `None` where it is undefined.
+    /// Evaluates an entrypoint. Returns `None` if its result is undefined.
     pub(super) fn evaluate(
         &mut self,
         entrypoint: i32,
@@ -254,7 +254,7 @@ impl Machine {
         }
     }
 
-    /// Evaluates an entrypoint: one object for each way in which it is true, with what is bound there.
+    /// Evaluates an entrypoint. The set has an object of bindings for each solution.
     pub(super) fn results(
         &mut self,
         entrypoint: i32,
@@ -283,13 +283,13 @@ impl Machine {
 }
 
 impl Host {
-    /// A new evaluation, at a time that stands still. Its built-in functions end with its deadline.
+    /// Begins an evaluation with a fixed current time. Its built-in functions end at the evaluation's deadline.
     pub(super) fn begin(&mut self, now_ns: i64) {
         self.context.restart(now_ns, Budget { until: self.deadline.cpu_end(), ..self.budget });
         self.faults = (Vec::new(), 0);
     }
 
-    /// What `print` and `trace` wrote, and which built-in functions failed.
+    /// Takes the lines that `print` and `trace` wrote, and the failures of built-in functions.
     pub(super) fn take_messages(&mut self) -> (Vec<String>, Vec<String>) {
         let (mut faults, more) = std::mem::take(&mut self.faults);
         if more > 0 {
@@ -298,7 +298,7 @@ impl Host {
         (self.context.take_log(), faults)
     }
 
-    /// Reads a document that is no built-in function's argument: it has a weight limit of its own.
+    /// Parses a document that is not an argument of a built-in function, with its own weight limit.
     fn read(&self, text: &[u8]) -> Result<Value, qosm_rego::ParseError> {
         let budget = Budget { weight: words(self.memory.limit()), work: u64::MAX, until: self.deadline.cpu_end() };
         Context::with_budget(0, budget).read(&String::from_utf8_lossy(text))
@@ -343,7 +343,8 @@ impl Exports {
         })
     }
 
-    /// A value's text. Longer ones than the host takes are an [`Abort`]. Rego's texts are bytes, so it may be no UTF-8.
+    /// A value's text. A text longer than the host accepts is an [`Abort`]. Texts in Rego are bytes, so this one may not
+    /// be UTF-8.
     fn dump(&self, mut store: impl AsContextMut<Data = Host>, value: u32) -> wasmtime::Result<Vec<u8>> {
         let at = self.value_dump.call(&mut store, value)?;
         let text = self.text(&store, at)?;
@@ -367,7 +368,7 @@ impl Exports {
         Ok(rest.get(..length).unwrap_or_default().to_vec())
     }
 
-    /// Puts a value into the module's memory, by its text.
+    /// Has the module parse a value's text, and returns the value's address.
     fn parse(&self, mut store: impl AsContextMut<Data = Host>, text: &str) -> wasmtime::Result<u32> {
         let too_long = || Abort("a document is larger than any memory".to_owned());
         let length = u32::try_from(text.len()).map_err(|_| too_long())?;
@@ -375,7 +376,7 @@ impl Exports {
         let offset = usize::try_from(at).map_err(|_| too_long())?;
         self.memory.write(&mut store, offset, text.as_bytes())?;
         let value = self.value_parse.call(&mut store, (at, length))?;
-        // Strings and numbers were copied out of it.
+        // The parser copied strings and numbers, so the text can be freed.
         self.free.call(&mut store, at)?;
         if value == 0 {
             return Err(Abort("the module cannot read a document that it was handed".to_owned()).into());
@@ -384,8 +385,8 @@ impl Exports {
     }
 }
 
-/// The memory that a module asks for, and a page more: OPA fixes what it asks for before it lays out the last of its constants, which
-/// may end just past it.
+/// The memory that a module asks for, plus one page: OPA determines the size before it lays out the last constants, which
+/// may end just beyond it.
 fn with_room(wanted: &MemoryType, limits: &Limits) -> MemoryType {
     let pages = wanted.minimum().saturating_add(1);
     let is_allowed = pages.saturating_mul(wanted.page_size()) <= limits.memory.0
@@ -398,7 +399,8 @@ fn with_room(wanted: &MemoryType, limits: &Limits) -> MemoryType {
     }
 }
 
-/// The evaluation ends: without the function's value it could decide otherwise than the policy.
+/// The error of a built-in function that exceeds its budget. The evaluation ends, since without the function's value it
+/// could reach another decision.
 fn spent(error: &BuiltinError) -> wasmtime::Error {
     Abort(format!("{error}; the operator's limits are `evaluationMillis` and `memoryMiB`")).into()
 }
@@ -438,7 +440,7 @@ fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// The memory is imported, so that it exists while the module starts.
+/// Reads the text of a message. During the module's start its functions are not known yet.
 fn read_message(caller: &mut Caller<'_, Host>, at: u32) -> wasmtime::Result<String> {
     match caller.data().exports.clone() {
         Some(exports) => Ok(String::from_utf8_lossy(&exports.text(&*caller, at)?).into_owned()),
@@ -446,7 +448,7 @@ fn read_message(caller: &mut Caller<'_, Host>, at: u32) -> wasmtime::Result<Stri
     }
 }
 
-/// Calls a built-in function. What fails or is undefined in OPA is undefined here: 0.
+/// Calls a built-in function. Returns 0, undefined, where OPA's function fails or is undefined.
 fn call<const N: usize>(mut caller: Caller<'_, Host>, id: i32, arguments: [u32; N]) -> wasmtime::Result<u32> {
     let host = caller.data();
     let (Some(exports), Some(&builtin)) = (host.exports.clone(), host.builtins.get(&id)) else {

@@ -1,4 +1,4 @@
-//! A policy's description and imports: the METADATA of its entrypoint, as the manifest carries them.
+//! A policy's description and imports: the METADATA of its entrypoint in the bundle's manifest.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,17 @@ use crate::description;
 use crate::error::EngineError;
 use crate::interface::{Grant, Interface, Reach, UnknownInterface};
 
-/// Where the fields stand.
+/// Path of the fields in METADATA.
 const PLACE: &str = "custom.qosm";
 
-/// The declarations; grants that no host knows are listed separately: inspecting shows them, loading refuses them.
+/// The policy's declarations. Grants that this host does not know are listed separately: inspecting shows them, loading
+/// refuses them.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     pub(crate) description: Description,
     pub(crate) grants: BTreeSet<Interface>,
     pub(crate) reach: BTreeSet<Reach>,
-    /// Place and name.
+    /// Index in `grants`, and name.
     pub(crate) unknown_grants: Vec<(usize, String)>,
 }
 
@@ -124,7 +125,7 @@ struct Preset {
 }
 
 impl Metadata {
-    /// Finds a manifest's annotation of the entrypoint.
+    /// Finds the entrypoint's annotation in a manifest.
     pub(super) fn find(manifest: &[u8]) -> Result<Annotation, BundleError> {
         let refuse = |why: String| BundleError::Document { file: ".manifest", why };
         let manifest: Value = serde_json::from_slice(manifest).map_err(|error| refuse(error.to_string()))?;
@@ -143,11 +144,11 @@ impl Metadata {
         Ok(Annotation { custom: custom.clone(), summary: summary.map(str::to_owned) })
     }
 
-    /// Reads and checks what is declared, by the rules that a component's description has to keep.
+    /// Reads the declarations and checks them by the same rules as a component's description.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Description`] naming the field.
+    /// [`EngineError::Description`] naming the invalid field.
     pub(super) fn read(module: Digest, annotation: Annotation) -> Result<Self, EngineError> {
         let declared: Declared = serde_path_to_error::deserialize(annotation.custom).map_err(|error| {
             let path = error.path().to_string();
@@ -181,7 +182,7 @@ impl Metadata {
         Ok(Self { description, grants, reach, unknown_grants })
     }
 
-    /// Refuses a grant that no host has.
+    /// Refuses a grant that this host does not know.
     pub(crate) fn check(&self, module: Digest) -> Result<(), EngineError> {
         match self.unknown_grants.first() {
             None => Ok(()),
@@ -239,7 +240,7 @@ fn json(object: Map<String, Value>) -> String {
     Value::Object(object).to_string()
 }
 
-/// The contract's name of a field as METADATA spell it.
+/// Renames a field of the contract in an error as METADATA spells it.
 fn in_rego(error: EngineError) -> EngineError {
     match error {
         EngineError::Description { module, field, message } => {
@@ -251,7 +252,7 @@ fn in_rego(error: EngineError) -> EngineError {
     }
 }
 
-/// `annotation-keys` is `annotationKeys`, and `msec` and `interval-msec` are not among the fields that can be wrong.
+/// Converts `annotation-keys` to `annotationKeys`. Fields in milliseconds would be spelled otherwise, but are never invalid.
 fn camel_case(field: &str) -> String {
     let mut upper = false;
     field

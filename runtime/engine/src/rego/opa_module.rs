@@ -1,4 +1,4 @@
-//! Any module of OPA's, whatever it decides: how the runner is held against OPA itself, and against other hosts of such modules.
+//! Runs any Wasm module of OPA, so that the runner can be compared with OPA itself and with other hosts.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ pub enum OpaModuleError {
     /// It cannot be compiled.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// It calls functions that are not answered here.
+    /// The module calls functions that this host does not provide.
     #[error("it calls {}", .0.iter().map(|missing| missing.name.as_str()).collect::<Vec<_>>().join(", "))]
     Refused(Vec<MissingBuiltin>),
-    /// It ended itself, or was ended.
+    /// The module aborted, or the engine ended it.
     #[error("{0}")]
     Ended(String),
 }
@@ -42,7 +42,7 @@ impl OpaModule {
     ///
     /// # Errors
     ///
-    /// As [`OpaModuleError`] has them.
+    /// Each variant of [`OpaModuleError`].
     pub fn start(
         engine: &Engine,
         wasm: &[u8],
@@ -78,13 +78,13 @@ impl OpaModule {
         Ok(Self { machine, base, limits: limits.clone(), entrypoints })
     }
 
-    /// The entrypoints that it has.
+    /// The names of the module's entrypoints.
     pub fn entrypoints(&self) -> &[String] {
         &self.entrypoints
     }
 
-    /// Evaluates its first entrypoint on documents in Rego's own form, with the heap put back before: a set of the bindings for each
-    /// way in which it is true.
+    /// Evaluates the module's first entrypoint on documents in Rego's syntax, after it resets the heap. The result is a
+    /// set with the bindings of each solution.
     ///
     /// # Errors
     ///

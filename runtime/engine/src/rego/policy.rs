@@ -1,4 +1,4 @@
-//! A bundle that was compiled, and held against what this host answers.
+//! A compiled bundle whose built-in functions this host provides.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::watchdog::Deadline;
 pub(crate) struct Policy {
     pub(super) module: Module,
     pub(crate) description: Description,
-    /// What it sees and sets.
+    /// The interfaces that the policy reads and controls.
     pub(crate) grants: BTreeSet<Interface>,
     /// The declared reach.
     pub(crate) reach: BTreeSet<Reach>,
     /// The bundle's own data: an object.
     pub(super) data: Value,
     pub(super) builtins: Arc<Builtins>,
-    /// The number of its entrypoint.
+    /// The number of the entrypoint in the module.
     pub(super) entrypoint: i32,
 }
 
 impl Policy {
-    /// Takes a compiled bundle. Its module is started once, to be asked which functions it needs.
+    /// Checks a compiled bundle. The module is started once to read which functions it needs.
     ///
     /// # Errors
     ///
@@ -80,13 +80,13 @@ impl Policy {
 }
 
 impl Policy {
-    /// The same, with other grants than it declares.
+    /// The same policy with other grants than it declares.
     pub(crate) fn with_grants(&self, grants: BTreeSet<Interface>) -> Self {
         Self { grants, ..self.clone() }
     }
 }
 
-/// Finds an answer for each function that a module needs.
+/// Finds the built-in function for each function that a module needs.
 fn answers(needed: Vec<(String, i32)>) -> Result<Builtins, BundleError> {
     let mut builtins = Builtins::with_capacity(needed.len());
     let mut missing = Vec::new();
@@ -98,7 +98,7 @@ fn answers(needed: Vec<(String, i32)>) -> Result<Builtins, BundleError> {
         let (why, instead) = match support(&name) {
             Support::Refused { why, instead } => (Some(why.to_owned()), instead.to_owned()),
             Support::Unknown { instead } => (None, instead),
-            // Compiled into modules by OPA 1.22, and an older one left it to the host.
+            // OPA 1.22 compiles this function into modules; an older OPA leaves it to the host.
             Support::Works => (None, "build the policy with OPA 1.22".to_owned()),
         };
         missing.push(MissingBuiltin { name, why, instead });

@@ -1,4 +1,4 @@
-//! The answer of a policy: a set or an array of objects, read one by one. Each error names its place.
+//! Parses the settings of a policy: a set or an array of objects. Each error names the object's index.
 
 mod block_io;
 mod requests;
@@ -21,12 +21,12 @@ use crate::error::Rule;
 use crate::interface::Interface;
 use crate::staging::{LogLevel, cut, printable};
 
-/// Upper bound of a state's text that is built; the limit of the state itself is checked where it is saved.
+/// Upper bound in bytes of a state's text while it is built; saving checks the limit of the state itself.
 const STATE_TEXT: usize = 1 << 20;
 
-/// What an error shows of a text that the policy wrote.
+/// Length to which errors cut a text from the policy.
 const SHOWN: qosm_model::unit::Bytes = qosm_model::unit::Bytes(64);
-/// Nodes that have a bit in the knob's value.
+/// The highest NUMA node that has a bit in a knob's value.
 const MAX_NODES: u32 = 62;
 
 /// One object of the document.
@@ -36,7 +36,7 @@ pub(super) enum Declared {
     Hold { target: Target, knob: Knob, value: Value, reason: String },
     /// An event for a pod's owner.
     Event { pod: PodId, kind: EventKind, reason: String, message: String },
-    /// What was wanted of a knob and is not done.
+    /// A wanted value of a knob that the policy does not set, and why.
     Remark { target: Target, knob: String, reason: String },
     /// A line of the log.
     Log { level: LogLevel, line: String },
@@ -48,18 +48,18 @@ pub(super) enum Declared {
     Assign { target: Target, class: ClassName, reason: String },
     /// A resource of the node.
     Publish { name: ResourceName, offer: Offer, reason: String },
-    /// How long resources hold without a word of the agent.
+    /// Seconds without contact from the agent after which published resources expire.
     StaleAfter(u32),
     /// A pod to be evicted.
     Evict(Eviction),
     /// A pod that cannot be acted on as configured.
     Reject { pod: PodId, field: String, message: String },
-    /// What is to be remembered: the text of an object.
+    /// The state to be saved: the text of an object.
     State(String),
 }
 
 impl Declared {
-    /// What it is about, for errors.
+    /// What the object is about, for errors.
     pub(super) fn about(&self) -> String {
         match self {
             Self::Hold { target, knob, .. } => format!("{knob} of {}", named(*target)),
@@ -87,7 +87,7 @@ fn named(target: Target) -> String {
     }
 }
 
-/// The fields that say what an object is for.
+/// The fields that tell an object's kind.
 const KINDS: &[&str] = &[
     "knob",
     "event",
@@ -125,7 +125,7 @@ pub(super) fn read(document: &Rego, grants: &BTreeSet<Interface>, limit: usize) 
     objects.into_iter().enumerate().map(read).collect()
 }
 
-/// What an object that cannot be read seems to be about.
+/// What an invalid object seems to be about.
 fn about(object: &Rego) -> String {
     let field = |name: &'static str| object.get(name).map(|value| (name, shown_value(value)));
     let kind = KINDS.iter().find_map(|kind| field(kind)).map(|(kind, value)| match kind {
@@ -256,7 +256,8 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
             if !is_shallow(state) {
                 return Err(SettingFlaw::too_deep("state"));
             }
-            // A key that is an object is a text in JSON, and one in that doubles its escapes.
+            // The text is bounded because a key that is an object becomes a string in JSON, and each level of nesting
+            // doubles its escapes.
             let text = state.to_json_within(STATE_TEXT);
             text.map(Declared::State).ok_or_else(|| wrong("state", state, "an object of at most 65536 bytes of JSON"))
         }
@@ -300,7 +301,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// One of a few words; `None` where the field is left out.
+    /// One of the given words; `None` if the field is missing.
     fn word<T: Copy>(&self, name: &'static str, words: &[(&str, T)]) -> Flawed<Option<T>> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
         let found = words.iter().find(|(word, _)| value.as_str() == Some(word));
@@ -308,7 +309,7 @@ impl<'a> Fields<'a> {
         found.map(|&(_, meaning)| Some(meaning)).ok_or_else(|| wrong(name, value, &format!("one of {}", expected())))
     }
 
-    /// An id, as `input` has it.
+    /// An id, as in `input`.
     fn id(&self, name: &'static str) -> Flawed<u32> {
         let value = self.field(name)?;
         let id = value.as_str().and_then(|text| text.parse().ok().filter(|id: &u32| id.to_string() == text));
@@ -330,14 +331,14 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A knob by its name; a device has a field of its own.
+    /// A knob by its name; its device is in another field.
     fn knob(&self, field: &'static str) -> Flawed<Knob> {
         let name = self.text(field)?;
         let knob: Option<Knob> = name.parse().ok();
         knob.filter(|knob| knob.kind_name() == name).ok_or_else(|| SettingFlaw::NoKnob { name: shown(name) })
     }
 
-    /// The target of a knob: the node's own have none to be named.
+    /// The target of a knob; an object for a knob of the node must not name one.
     fn target_of(&self, knob: Knob) -> Flawed<Target> {
         if !knob.is_of_node() {
             return self.target();
@@ -357,7 +358,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A value that the knob takes, as the contract's functions would take it.
+    /// A value for the knob, within the same ranges as in the contract's functions.
     fn value(&self, knob: Knob) -> Flawed<Value> {
         let value = self.field("value")?;
         let number = |least, most| self.number("value", least, most).map(Value::Number);
@@ -415,7 +416,7 @@ impl<'a> Fields<'a> {
         whole(name, number, least, most)
     }
 
-    /// A weight as shares of cgroup v1.
+    /// A CPU weight as `cpu.shares` of cgroup v1.
     fn shares_alone(&self) -> Flawed<Value> {
         self.only(&["shares"])?;
         self.number("shares", 2, 262_144).map(Value::Shares)
@@ -455,9 +456,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A whole number within bounds, however it is written.
+/// A whole number within bounds, in any notation, such as `1e3`.
 fn whole(field: &'static str, number: &Number, least: i64, most: i64) -> Flawed<i64> {
-    /// Floats up to here have every whole number.
+    /// Floats represent every whole number up to 2^53.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let float = number.as_f64();
     #[expect(clippy::cast_possible_truncation, reason = "whole, and within what both hold exactly")]

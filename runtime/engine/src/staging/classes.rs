@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use qosm_model::knob::Target;
 use qosm_model::resctrl::ClassName;
 
-/// A new instance has none, as it holds no knob: the caller releases what its predecessor had and the new one does not
-/// ask for.
+/// The classes of an instance. A new instance has none, as it holds no knob: the caller releases the predecessor's
+/// classes that the new instance does not define.
 #[derive(Default)]
 pub(super) struct StagedClasses {
     defined: HashSet<ClassName>,
     members: HashMap<Target, ClassName>,
-    /// What takes back the changes of this call, the latest last.
+    /// Operations that undo the changes of this call, the latest change last.
     undo: Vec<Undo>,
 }
 
@@ -41,7 +41,7 @@ impl StagedClasses {
         }
     }
 
-    /// A class goes, and its members are in none.
+    /// Removes a class; its members are then in no class.
     pub(super) fn undefine(&mut self, class: &ClassName) {
         if let Some(class) = self.defined.take(class) {
             let members = self.members.extract_if(|_, own| *own == class);
@@ -61,17 +61,17 @@ impl StagedClasses {
         }
     }
 
-    /// A pod or container is gone, between two calls.
+    /// Drops a pod or container that is gone; called between calls.
     pub(super) fn forget(&mut self, target: Target) {
         self.members.remove(&target);
     }
 
-    /// The call returned normally.
+    /// Commits a call that returned normally.
     pub(super) fn commit(&mut self) {
         self.undo.clear();
     }
 
-    /// The call failed.
+    /// Undoes the changes of a failed call.
     pub(super) fn discard(&mut self) {
         while let Some(undo) = self.undo.pop() {
             match undo {
@@ -104,7 +104,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Defined classes, and the targets' classes.
+    /// The defined classes, and the classes of the pod and the container.
     fn shown(classes: &StagedClasses) -> (Vec<String>, Option<String>, Option<String>) {
         let mut defined: Vec<_> = classes.defined.iter().map(ToString::to_string).collect();
         defined.sort();

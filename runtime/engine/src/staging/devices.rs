@@ -1,4 +1,5 @@
-//! The knobs of block devices that an instance holds: one for each device, so that no mask of kinds has room for them.
+//! The knobs of block devices that an instance holds. A kind has one knob for each device, so a bit mask of kinds cannot
+//! represent them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,9 +8,9 @@ use qosm_model::knob::{Knob, Target};
 #[derive(Default)]
 pub(super) struct StagedDevices {
     held: HashMap<Target, BTreeSet<Knob>>,
-    /// How many there are of all targets.
+    /// Number of held knobs on all targets.
     count: usize,
-    /// What this call changed, the latest last, and whether it was held before.
+    /// The changes of this call, the latest last, each with whether the knob was held before.
     undo: Vec<(Target, Knob, bool)>,
 }
 
@@ -34,7 +35,7 @@ impl StagedDevices {
         }
     }
 
-    /// Whether that is a change.
+    /// Sets whether a knob is held. Returns whether that changes anything.
     fn set(&mut self, target: Target, knob: Knob, is_held: bool) -> bool {
         let knobs = self.held.entry(target).or_default();
         let is_change = if is_held { knobs.insert(knob) } else { knobs.remove(&knob) };
@@ -47,7 +48,7 @@ impl StagedDevices {
         is_change
     }
 
-    /// A target is gone, with all that was held on it.
+    /// Drops a target that is gone, with all knobs held on it.
     pub(super) fn forget(&mut self, target: Target) {
         let gone = self.held.remove(&target).map_or(0, |knobs| knobs.len());
         self.count = self.count.saturating_sub(gone);

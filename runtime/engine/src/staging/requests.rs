@@ -1,14 +1,14 @@
-//! What an instance publishes of the cluster's resources. Evictions are the agent's to know: they outlive the instance.
+//! The resources that an instance publishes. The agent keeps track of evictions, since they outlive the instance.
 
 use std::collections::HashSet;
 
 use qosm_model::node_resource::ResourceName;
 
-/// A new instance has asked for nothing, as it holds no knob.
+/// The published resources. A new instance has none, as it holds no knob.
 #[derive(Default)]
 pub(super) struct StagedRequests {
     published: HashSet<ResourceName>,
-    /// As it was before this call changed it.
+    /// The resources before this call's first change; `None` if it changed nothing.
     before: Option<HashSet<ResourceName>>,
 }
 
@@ -33,19 +33,19 @@ impl StagedRequests {
         self.published.remove(name);
     }
 
-    /// Few calls change anything, and there are few of them: they are copied where one does.
+    /// Copies the resources before the first change of a call. Few calls change any, and resources are few.
     fn note(&mut self) {
         if self.before.is_none() {
             self.before = Some(self.published.clone());
         }
     }
 
-    /// The call returned normally.
+    /// Commits a call that returned normally.
     pub(super) fn commit(&mut self) {
         self.before = None;
     }
 
-    /// The call failed.
+    /// Undoes the changes of a failed call.
     pub(super) fn discard(&mut self) {
         if let Some(published) = self.before.take() {
             self.published = published;

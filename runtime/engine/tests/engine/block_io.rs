@@ -1,4 +1,4 @@
-//! What cgroups may read from block devices and write to them, as a component says and reads it.
+//! The interface `block-io`, as a component uses it.
 
 use qosm_engine::{CallError, Cause, Columns, Compiler, Limits, Staged};
 use qosm_model::block_io::{BlockDevice, BlockDevices, DeviceNumber, PodVolume};
@@ -11,14 +11,14 @@ use crate::contract::{ENGINE, POD, everything, pod, view};
 use crate::guest;
 
 /// At a window of
-///  1  it limits the tier besteffort on the device of the first volume that it reads, to as many bytes read a second as that has for a minor number;
-///  2  it gives the limits up, on that device and another, twice;
-///  3  it weighs the pod on two devices: by the number of volumes and by the number of names of the first device;
-///  4  it sets what the first device can do, and that it counts;
-///  5  it gives both up;
+///  1  it limits the tier besteffort on the device of the first volume that it reads, to the minor number in bytes per second;
+///  2  it releases the limits on that device and another, twice;
+///  3  it sets the pod's weight on two devices: the number of volumes, and the number of names of the first device;
+///  4  it sets the cost model of the first device, and enables it;
+///  5  it releases both;
 ///  6  it remarks on the cost model, and on the pod's `io.max` of one device;
-///  7  it limits device 0:0; 8: limits nothing; 9: sets a weight of 0;
-/// 10  it weighs a pod that it was not given.
+///  7  it limits device 0:0; 8: sets no limit; 9: sets a weight of 0;
+/// 10  it sets the weight of a pod that it was not given.
 const FIELDS: &str = r#"
 (import "qosm:policy/block-io@0.1.0" "read-devices" (func $devices (param i32)))
 (import "qosm:policy/block-io@0.1.0" "read-volumes" (func $volumes (param i32)))
@@ -95,7 +95,7 @@ fn run(windows: &[u64]) -> Result<Staged, CallError> {
         partitions: Vec::new(),
         volume_groups: Vec::new(),
     };
-    // The first volume is another policy's pod's.
+    // The first volume belongs to a pod of another policy.
     let volumes = [volume(PodId(99)), volume(POD)].into();
     let columns = Columns {
         block_devices: Some(BlockDevices { devices: [device].into(), volumes }.into()),

@@ -1,4 +1,4 @@
-//! The folder of compiled modules: whatever is wrong with a file, the module still runs.
+//! The folder of compiled modules: a module runs even if its file there is damaged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,14 +44,14 @@ impl Home {
     }
 }
 
-/// Loads a module and lets it decide.
+/// Loads a module and evaluates it.
 fn load(cache: &ModuleCache) {
     let module = ENGINE.load(&guest::worker(), Some(cache), &Compiler::InProcess).unwrap();
     let mut instance = ENGINE.instantiate(&module, "worker", &everything(), &Limits::default(), Vec::new()).unwrap();
     assert_eq!(instance.evaluate(Micros(5), Cause::Interval, &Columns::default()).unwrap().log.len(), 2);
 }
 
-/// A compiler that works only where none is needed.
+/// A compiler that cannot be started.
 fn no_compiler() -> Compiler {
     Compiler::Child {
         program: "/nonexistent/compiler".into(),
@@ -87,7 +87,7 @@ fn other_users_cannot_read_or_write_it() {
     assert_eq!(mode(&home.file()), 0o600);
 }
 
-/// Damages the compiled module, and expects a compilation that mends it.
+/// Damages the compiled module, and expects that the next load compiles it again.
 fn repaired(damage: impl FnOnce(&Home, &Path)) {
     let home = Home::new();
     load(&home.cache());
@@ -133,14 +133,14 @@ fn a_truncated_file_is_a_miss() {
 #[test]
 fn an_alien_file_is_a_miss() {
     repaired(|_, file| fs::write(file, vec![0x90; 4096]).unwrap());
-    // Another module's code under this module's name, whole and of this node.
+    // Another module's code under this module's name, complete and written by this node.
     repaired(|home, file| {
         let idle = ENGINE.load(&guest::component(""), Some(&home.cache()), &Compiler::InProcess).unwrap();
         let other = home.files().into_iter().find(|path| path != file).unwrap();
         assert!(other.to_str().unwrap().contains(&idle.digest().hex()));
         fs::rename(other, file).unwrap();
     });
-    // A link to code that lies elsewhere.
+    // A link to code in another folder.
     repaired(|home, file| {
         fs::rename(file, home.path("elsewhere")).unwrap();
         symlink("../elsewhere", file).unwrap();
@@ -173,7 +173,7 @@ fn another_key_empties_the_cache() {
 
 #[test]
 fn code_that_this_engine_does_not_know_is_a_miss() {
-    // Filed by this node, but not what the engine calls compiled code: seen only if the engine changes its format.
+    // A file that this node wrote, but for another engine, as after a change of the engine's format.
     let home = Home::new();
     load(&home.cache());
     let file = home.file();
@@ -255,7 +255,7 @@ fn a_compiler_that_fails_is_reported() {
     assert!(matches!(error, qosm_engine::EngineError::Load { .. }), "plain Wasm is no compiled code: {error}");
 }
 
-/// Two processes share a folder, and what stands there may be anything.
+/// The folder may contain any kind of file, since other processes can write to it.
 #[test]
 fn a_fifo_does_not_block() {
     let home = Home::new();
@@ -291,13 +291,13 @@ fn a_failed_compilation_is_remembered_until_a_retry() {
     };
     let cache = home.cache();
     assert_eq!(why(&cache, &refusing), "unknown opcode");
-    // A day, or a moment less.
+    // A day, or slightly less.
     let is_remembered = |why: &str| {
         why.starts_with("unknown opcode; it is not tried again for 2")
             && why.ends_with(" h, or until `qosm policy retry`")
     };
     assert!(is_remembered(&why(&cache, &Compiler::InProcess)));
-    // Another module is compiled all the same, and a restart changes nothing.
+    // Another module is still compiled, and a restart changes nothing.
     ENGINE.load(&guest::component(""), Some(&cache), &Compiler::InProcess).unwrap();
     drop(cache);
     let cache = home.cache();
@@ -307,7 +307,7 @@ fn a_failed_compilation_is_remembered_until_a_retry() {
     let module = Digest::of(&guest::worker());
     assert!(cache.clear_failure(&module) && !cache.clear_failure(&module));
     load(&cache);
-    // That no compiler can be started is not the module's fault.
+    // A compiler that cannot be started is not recorded as a failure of the module.
     fs::remove_dir_all(home.path("compiled")).unwrap();
     let cache = home.cache();
     assert!(why(&cache, &no_compiler()).contains("cannot be started"));

@@ -1,4 +1,4 @@
-//! Classes of shares: what is staged of them, and what is not.
+//! Classes of shares: which changes are staged, and which are not.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ enum Call<'a> {
     Refuse,
 }
 
-/// A guest's module that takes the number of an evaluation from its window, and then makes these calls.
+/// A guest that takes the number of an evaluation from its window and makes the calls of that evaluation.
 fn guest(evaluations: &[&[Call<'_>]]) -> Vec<u8> {
     let mut texts = String::from("because");
     let mut fields = String::new();
@@ -43,7 +43,7 @@ fn guest(evaluations: &[&[Call<'_>]]) -> Vec<u8> {
         let import = "qosm:policy/resctrl-allocation@0.1.0";
         writeln!(fields, "(import \"{import}\" \"{name}\" (func ${name} (param {signature})))").unwrap();
     }
-    // result::err of no text.
+    // `result::err` with an empty text.
     fields.push_str("(data (i32.const 12288) \"\\01\")\n");
     let mut body = String::new();
     for (number, calls) in (1..).zip(evaluations) {
@@ -146,7 +146,7 @@ fn target(target: Target) -> String {
     format!("(i32.const {case}) (i32.const {id})")
 }
 
-/// An instance that was given the pod `web-1`, and the number of its next evaluation.
+/// An instance that has the pod `web-1`, and the number of its next evaluation.
 struct Tried(Instance, u64);
 
 impl Tried {

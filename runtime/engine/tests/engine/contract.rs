@@ -1,4 +1,4 @@
-//! What a module sees, and what becomes of what it asks for.
+//! What a module sees, and the effects of what it asks for.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -89,7 +89,7 @@ pub(crate) fn cpu(containers: impl IntoIterator<Item = u32>) -> Columns {
     Columns { cpu: Some(containers.into_iter().map(sample).collect()), ..Columns::default() }
 }
 
-/// A worker that was given the pod `web-1`.
+/// A worker that has the pod `web-1`.
 fn worker() -> Instance {
     let mut worker = ENGINE.instantiate(&WORKER, "worker", &everything(), &Limits::default(), Vec::new()).unwrap();
     worker.configure("{}").unwrap();

@@ -1,4 +1,4 @@
-//! Group identities and core scheduling groups, as a component asks for them and sets them.
+//! Group identities and core scheduling groups, as a component reads their support and sets them.
 
 use qosm_engine::{CallError, Cause, Columns, Compiler, Limits, Staged};
 use qosm_model::knob::{Knob, Target, Value};
@@ -9,7 +9,8 @@ use qosm_model::unit::Micros;
 use crate::contract::{ENGINE, everything, pod, view};
 use crate::guest;
 
-/// At a window of 1 it sets the identity of the tier BestEffort to -1, or to 2 where there are none; of 2 it gives that up.
+/// At a window of 1 it sets the identity of the tier BestEffort to -1, or to 2 if identities are not supported; at 2 it
+/// releases it.
 const FIELDS: &str = r#"
 (import "qosm:policy/cpu-identity@0.1.0" "read-support" (func $support (param i32)))
 (import "qosm:policy/cpu-identity@0.1.0" "set-identity" (func $set (param i32 i32 i32 i32 i32)))
@@ -24,7 +25,7 @@ const FIELDS: &str = r#"
     (i32.const 16))
 "#;
 
-/// At a window of 1 it puts container 10 into group 5, or into 6 where there are none; of 2 it takes it out.
+/// At a window of 1 it puts container 10 into group 5, or into 6 if core scheduling is not supported; at 2 it takes it out.
 const CORES: &str = r#"
 (import "qosm:policy/cpu-identity@0.1.0" "read-core-scheduling" (func $support (param i32)))
 (import "qosm:policy/cpu-identity@0.1.0" "set-core-group" (func $set (param i32 i64 i32 i32)))

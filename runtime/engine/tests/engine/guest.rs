@@ -1,7 +1,7 @@
-//! Guests for the tests: core modules in WebAssembly text, made into components the way every toolchain does it.
+//! Guests for the tests: core modules in WebAssembly text, wrapped into components as toolchains do.
 //!
-//! A guest is written as the fields of a core module. What it does not define itself comes from the prelude: a memory, an
-//! allocator that starts over after each call, and exports that answer properly. Addresses below 65536 are the guest's own:
+//! A guest is written as the fields of a core module. The prelude adds what the guest does not define: a memory, an
+//! allocator that is reset after each call, and default exports. Addresses below 65536 belong to the guest:
 //!
 //! | from | what |
 //! | --- | --- |
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// The contract, as a module of this version is built against it.
+/// The contract of this version.
 pub(crate) fn contract() -> String {
     std::fs::read_to_string(manifest_dir().join("../../sdk/wit/policy.wit")).unwrap()
 }
@@ -25,19 +25,19 @@ pub(crate) fn manifest_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// A component of these fields and the prelude.
+/// A component from these fields and the prelude.
 pub(crate) fn component(fields: &str) -> Vec<u8> {
     component_for(&contract(), fields)
 }
 
-/// The same against another contract.
+/// Like [`component`], against another contract.
 pub(crate) fn component_for(wit: &str, fields: &str) -> Vec<u8> {
     let version = wit.lines().find_map(|line| line.strip_prefix("package qosm:policy@")).unwrap().trim_end_matches(';');
     let text = format!("(module\n{fields}\n{})", prelude(fields)).replace("@0.1.0", &format!("@{version}"));
     encode(wit, &text)
 }
 
-/// A component of exactly this core module.
+/// A component from exactly this core module.
 pub(crate) fn encode(wit: &str, text: &str) -> Vec<u8> {
     let mut core = wat::parse_str(text).unwrap();
     let mut resolve = Resolve::default();
@@ -52,7 +52,7 @@ pub(crate) fn file(path: &str) -> String {
     std::fs::read_to_string(manifest_dir().join("tests").join(path)).unwrap()
 }
 
-/// The guest that does most of what the contract offers; see its own text.
+/// The guest that uses most of the contract; see its source.
 pub(crate) fn worker() -> Vec<u8> {
     component(&file("guests/worker.wat"))
 }
@@ -91,7 +91,7 @@ fn prelude(fields: &str) -> String {
     prelude
 }
 
-/// The record that `describe` returns, laid out as the canonical ABI wants it.
+/// The record that `describe` returns, in the layout of the canonical ABI.
 fn description() -> String {
     const STRINGS: u32 = 1280;
     const DEFAULTS: u32 = 1536;

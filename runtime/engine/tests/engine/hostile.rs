@@ -1,10 +1,10 @@
-//! Hostile modules. Each file of `tests/hostile` says in its second line what must come of it:
+//! Hostile modules. The second line of each file in `tests/hostile` has the expected outcome:
 //!
 //!     ;; expect: STEP: OUTCOME: PART OF THE ERROR
 //!
-//! Steps are `start`, `describe`, `description` (what it said is unusable), `configure`, `pods` and `evaluate`; all earlier ones
-//! must succeed. Outcomes are those of `CallError::outcome`, or `ok`. Whatever comes, it comes in bounded time, and another module
-//! of the same engine still decides on time, during it and afterwards.
+//! Steps are `start`, `describe`, `description` (the description is invalid), `configure`, `pods` and `evaluate`; all
+//! earlier ones must succeed. Outcomes are those of `CallError::outcome`, or `ok`. Each module ends in bounded time, and
+//! another module of the same engine still evaluates in time, during and after it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,11 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::contract::{ENGINE, cpu, everything, pod, view};
 use crate::guest;
 
-/// Far more CPU time than all calls together may take, which is that of `describe`, and what passes on a busy machine until the watchdog
-/// wakes. What no limit ended would take hours, or never end.
+/// Far more CPU time than all calls together may take, `describe` included, plus the delay of the watchdog on a busy
+/// machine. A call without a limit would take hours or never end.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// Another module's instance, used while hostile ones run.
+/// An instance of another module, called while hostile ones run.
 static NEIGHBOUR: LazyLock<Mutex<Instance>> = LazyLock::new(|| {
     let module = ENGINE.load(&guest::worker(), None, &Compiler::InProcess).unwrap();
     let mut instance = ENGINE.instantiate(&module, "neighbour", &everything(), &Limits::default(), Vec::new()).unwrap();
@@ -37,7 +37,7 @@ fn neighbour_decides() {
     assert_eq!(staged.settings.len(), 2);
 }
 
-/// Where it ended, how, and the error's text; `None` if it did not.
+/// The step at which the module failed, the outcome and the error's text; `None` if it did not fail.
 fn run(module: &Module) -> (Option<(&'static str, String)>, Option<Staged>) {
     let call = |error: &CallError| (error.export().as_str(), format!("{}: {error}", error.outcome()));
     match ENGINE.describe(module) {
@@ -76,7 +76,7 @@ fn check(file: &str) {
     let module = ENGINE.load(&guest::component(&text), None, &Compiler::InProcess).unwrap();
     neighbour_decides();
 
-    // The neighbour keeps deciding while the hostile module runs.
+    // The neighbour is evaluated while the hostile module runs.
     let ended = AtomicBool::new(false);
     let (outcome, staged, took) = std::thread::scope(|scope| {
         let neighbour = scope.spawn(|| {
@@ -200,7 +200,7 @@ fn memory_comes_back_when_an_instance_is_dropped() {
     assert!(resident_kib() < before + (400 << 10), "{} KiB before, {} KiB now", before, resident_kib());
 }
 
-/// CPU time of this thread: what a call costs, however busy the machine is.
+/// CPU time of this thread, which does not depend on the load of the machine.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())

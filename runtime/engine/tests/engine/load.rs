@@ -1,4 +1,4 @@
-//! What is not loaded, and why.
+//! Modules that are not loaded, and the reasons.
 
 use qosm_engine::{Cause, Columns, Compiler, Digest, Engine, EngineError, Interface, Limits, Module};
 use qosm_model::knob::{Knob, Target};

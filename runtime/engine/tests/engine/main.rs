@@ -1,4 +1,4 @@
-//! The engine as the agent sees it: guests in WebAssembly text, good ones and hostile ones.
+//! Tests of the engine's interface to the agent, with well-behaved and hostile guests in WebAssembly text.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

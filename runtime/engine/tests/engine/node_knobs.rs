@@ -9,8 +9,8 @@ use qosm_model::unit::Micros;
 use crate::contract::{ENGINE, everything};
 use crate::guest;
 
-/// At a window of 1 it sets `vm.min_free_kbytes`, of 2 it gives that up, of 3 it sets `vm.watermark_scale_factor` to one more than what it reads,
-/// of 4 it remarks on a switch, of 5 it sets what no file holds.
+/// At a window of 1 it sets `vm.min_free_kbytes`, at 2 it releases it, at 3 it sets `vm.watermark_scale_factor` to one
+/// more than it reads, at 4 it remarks on a switch, at 5 it sets a value that no file can hold.
 const FIELDS: &str = r#"
 (import "qosm:policy/node-knobs@0.1.0" "set" (func $set (param i32 i64 i32 i32)))
 (import "qosm:policy/node-knobs@0.1.0" "release" (func $release (param i32)))

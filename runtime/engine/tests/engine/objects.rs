@@ -1,4 +1,4 @@
-//! What Kubernetes objects and the cluster ConfigMap say to a component.
+//! Kubernetes objects and the cluster ConfigMap, as a component sees them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use qosm_model::unit::{Micros, MilliCpu};
 use crate::contract::{ENGINE, POD, everything, pod, view};
 use crate::guest;
 
-/// Logs texts and saves numbers: at a window of 1 of the node, of 2 of the pods, of 3 of the key `key`; of more the generations.
+/// Logs texts and saves numbers: at a window of 1 those of the node, at 2 of the pods, at 3 of the key `key`; above 3 the
+/// generations.
 const FIELDS: &str = r#"
 (import "qosm:policy/node-object@0.1.0" "read" (func $node (param i32)))
 (import "qosm:policy/node-object@0.1.0" "generation" (func $node_generation (result i64)))
@@ -162,7 +163,7 @@ fn a_generation_grows_when_what_it_is_of_is_another() {
     look(&columns);
     columns.node_object = Some(Arc::new(node()));
     look(&columns);
-    // Equal, though not the same.
+    // Equal content in another allocation.
     columns.node_object = Some(Arc::new(node()));
     columns.pod_objects = Some([].into());
     look(&columns);

@@ -1,4 +1,4 @@
-//! Resources of the node and evictions, as a component asks for them and reads how they fare.
+//! Resources of the node and evictions, as a component requests them and reads their states.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use qosm_model::unit::Micros;
 use crate::contract::{ENGINE, POD, everything, pod, view};
 use crate::guest;
 
-/// At a window of 1 it publishes, of 2 it withdraws and sets a time, of 3 it evicts, of 4 it takes that back, of 5 it publishes what is no
-/// resource; of 6 and 7 it logs the `why` of the first state.
+/// At a window of 1 it publishes, at 2 it withdraws and sets a time, at 3 it evicts, at 4 it withdraws the eviction, at 5
+/// it publishes an invalid resource; at 6 and 7 it logs the `why` of the first state.
 const FIELDS: &str = r#"
 (import "qosm:policy/node-resource@0.1.0" "publish" (func $publish (param i32 i32 i64 i32 i32 i32 i64 i32 i32)))
 (import "qosm:policy/node-resource@0.1.0" "withdraw" (func $withdraw (param i32 i32)))
@@ -98,7 +98,7 @@ fn an_eviction_is_asked_for_and_taken_back() {
     };
     assert_eq!(run(3, &[]).unwrap().settings, [Setting::Evict(wanted)]);
     assert_eq!(run(4, &[3]).unwrap().settings, [Setting::WithdrawEviction { pod: POD }]);
-    // An earlier instance may have asked for it.
+    // An earlier instance may have requested the eviction.
     assert_eq!(run(4, &[]).unwrap().settings, [Setting::WithdrawEviction { pod: POD }]);
 }
 

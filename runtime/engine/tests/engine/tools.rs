@@ -1,4 +1,4 @@
-//! What the engine offers tools for authors: counting, and grants taken away.
+//! The engine's features for authors' tools: fuel, and instances without some of the grants.
 
 use qosm_engine::{
     CONTRACT_VERSION, CallError, Cause, Columns, Compiler, Engine, Grants, Instance, Interface, Limits, Rule,
@@ -10,7 +10,7 @@ use crate::guest;
 
 /// The task of the worker that reads each sample of `cpu-stat`.
 const READS: Micros = Micros(11);
-/// The one that emits an event.
+/// The task of the worker that emits an event.
 const EMITS: Micros = Micros(10);
 
 fn fuel(engine: &Engine, columns: &Columns) -> Option<u64> {

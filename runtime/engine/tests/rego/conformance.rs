@@ -1,5 +1,5 @@
-//! OPA's own test cases, compiled to Wasm by OPA's library (`runtime/xtask/conformance`) and run by this crate's runner, judged as OPA judges
-//! its own host for Wasm. What differs is listed in `conformance.txt`, which may only get shorter.
+//! OPA's own test cases, compiled to Wasm by OPA's library (`runtime/xtask/conformance`), run by this crate's runner and
+//! judged as OPA judges its own host for Wasm. `conformance.txt` lists the differences and may only become shorter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ use qosm_engine::{Engine, Limits, ModuleCache, OpaModule, OpaModuleError};
 use qosm_rego::Value;
 use serde::Deserialize;
 
-/// As the xtask has it.
+/// The folder's name in the xtask.
 const FOLDER: &str = "opa-cases-1.22.0-1";
 
-/// Cases of OPA 1.22.0: fewer would mean that some were not found.
+/// Number of cases of OPA 1.22.0; fewer would mean that some were not found.
 const ALL: usize = 4_419;
 
-/// Without `QOSM_TEST_ALL` one case of so many is run: each takes a compiled module.
+/// Without `QOSM_TEST_ALL` only every eighth case is run, since each compiles a module.
 const SAMPLE: usize = 8;
 
-/// Functions that OPA's tests bring themselves.
+/// Functions that OPA's tests define themselves.
 const OF_TESTS: [&str; 1] = ["test.sleep"];
 
 #[derive(Deserialize)]
@@ -46,12 +46,12 @@ struct Case {
     sort_bindings: bool,
 }
 
-/// What became of a case.
+/// The result of a case.
 enum CaseResult {
     Passed,
-    /// OPA's own host need not pass it either.
+    /// OPA exempts its own host from the case too.
     Excused,
-    /// It calls functions that are refused by design.
+    /// The case calls functions that this host refuses by design.
     Refused,
     Failed(String),
 }
@@ -77,7 +77,7 @@ impl Case {
             return CaseResult::Failed(format!("it cannot be compiled: {}", self.uncompiled));
         }
         let wasm = std::fs::read(folder.join(format!("modules/{}.wasm", self.module))).unwrap();
-        // What is right is asked here; the bounds have tests of their own.
+        // This test checks results; other tests check the limits.
         let limits = Limits { evaluation: Duration::from_secs(10), ..Limits::default() };
         let mut module = match OpaModule::start(engine, &wasm, Some(cache), &limits) {
             Ok(module) => module,
@@ -133,7 +133,7 @@ impl Case {
         (given != wanted).then(|| format!("expected {}, given {}", Value::from(wanted), Value::from(given)))
     }
 
-    /// Through JSON, which makes arrays of sets.
+    /// Converted through JSON, which turns sets into arrays.
     fn as_json(&self, bindings: &Value) -> Value {
         let bindings = Value::from_json(&bindings.to_json()).unwrap();
         let Value::Object(mut bindings) = bindings else { panic!("{}: no bindings", self.name) };
@@ -148,7 +148,7 @@ impl Case {
     }
 }
 
-/// Cases by their names, each with why it differs.
+/// The differing cases by name, each with the reason.
 fn known() -> BTreeMap<&'static str, &'static str> {
     let lines = include_str!("conformance.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.split_once(" => ").unwrap_or_else(|| panic!("`{line}` has no ` => ` and a reason"))).collect()
@@ -168,7 +168,7 @@ fn opas_own_cases_pass_save_for_those_that_are_known_to_differ() {
         .filter(|(place, case)| case.name.starts_with(&only) && (is_whole || place % SAMPLE == 0))
         .map(|(_, case)| case)
         .collect();
-    // What is compiled is kept beside the cases: minutes, once a version of OPA's and of the engine's.
+    // Compiled modules are kept beside the cases, since compiling them takes minutes for each version of OPA and of the engine.
     let compiled = folder.join("compiled");
     std::fs::create_dir_all(&compiled).unwrap();
     let cache = ModuleCache::open(Dir::open_ambient_dir(&compiled, ambient_authority()).unwrap()).unwrap();
@@ -209,6 +209,6 @@ fn opas_own_cases_pass_save_for_those_that_are_known_to_differ() {
     let repaired: Vec<&str> = known.keys().copied().filter(|name| !failed.contains_key(name)).collect();
     assert!(new.is_empty(), "these differ, and conformance.txt does not know of them:\n{}", new.join("\n"));
     assert!(repaired.is_empty(), "these differ no more: take them out of conformance.txt:\n{}", repaired.join("\n"));
-    // A function that worked once is not refused later without a failing test.
+    // Fails if a function that worked before is refused.
     assert!(refused <= 654, "{refused} cases are refused");
 }

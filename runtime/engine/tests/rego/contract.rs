@@ -13,7 +13,7 @@ const ALL: &str = "node, cpu-stat, memory-stat, pressure, numa-stat, page-migrat
      node-object, pod-object, cluster-config, cpu-topology, cpu-identity, block-io, node-resource, eviction";
 const SHOWN: &str = "settings contains {\"state\": {\"input\": input, \"data\": data.limits}}";
 
-/// What a policy with these grants is shown.
+/// The input and data that a policy with these grants sees.
 fn shown(grants: &str) -> Value {
     Tried::of(&opa::build(&[
         ("policy.rego", &opa::text(grants, SHOWN)),
@@ -360,7 +360,7 @@ fn data_of_the_configuration_lie_over_the_bundle() {
     tried.instance.configure(config).unwrap();
     let expected = json!({"data": {"cpu": 1, "memory": {"a": 1, "b": [5]}}, "config": {"level": 3}});
     assert_eq!(tried.state(), expected);
-    // What it cannot use leaves the former configuration.
+    // An unusable configuration leaves the previous one in force.
     for (config, expected) in [
         (r#"{"data": [1]}"#, "the configuration's `data` cannot be used: it is a JSON array, not an object"),
         (r#"{"data": {"qosm": {}}}"#, "its key `qosm` is the policy's own package"),
@@ -372,7 +372,7 @@ fn data_of_the_configuration_lie_over_the_bundle() {
         assert!(error.to_string().contains(expected), "{error}");
     }
     assert!(tried.evaluated().state.is_none(), "what it would save is what is saved");
-    // Another configuration replaces all of it.
+    // Another configuration replaces the previous one completely.
     tried.instance.configure("{}").unwrap();
     assert_eq!(tried.state(), json!({"data": {"cpu": 1, "memory": {"a": 1, "b": 2}}, "config": {}}));
 }

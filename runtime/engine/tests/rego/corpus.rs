@@ -1,5 +1,5 @@
-//! Whole policies, here and in `opa eval`: each file of `corpus/` is a package with a rule `result`. All of them are built into one
-//! bundle, whose policy saves what they come to and what it saw; then `opa` evaluates them on that.
+//! Compares whole policies with `opa eval`: each file of `corpus/` is a package with a rule `result`. All of them are
+//! built into one bundle, whose policy saves their results and its input; then `opa` evaluates them on the same input.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::opa;
 
 const DATA: &str = include_str!("corpus/data.json");
 
-/// Names of the files, without their ending.
+/// Names of the files without their extension.
 fn names(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.filter_map(|name| name.strip_suffix(".rego").map(str::to_owned)).collect();
@@ -23,7 +23,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The policy that saves what all cases come to.
+/// The policy that saves the results of all cases.
 fn driver(names: &[String]) -> String {
     let grants: Vec<_> = Interface::ALL.into_iter().map(Interface::as_str).collect();
     let mut rules = "settings contains {\"state\": {\"input\": input, \"results\": results}}\n\n".to_owned();

@@ -1,4 +1,4 @@
-//! Bundles that mean no good. Whatever comes, it comes in bounded time and memory, as an error that says what it was.
+//! Hostile bundles. Each ends in bounded time and memory, with an error that tells the reason.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use qosm_model::unit::Bytes;
 use crate::node::{Tried, chain, load, refusal};
 use crate::opa;
 
-/// How long any of these may take on a machine that has other things to do.
+/// Maximum time of any of these tests on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn ends(bundle: &[u8]) -> CallError {
@@ -45,7 +45,7 @@ fn memory_is_bounded() {
 
 #[test]
 fn a_huge_answer_is_refused() {
-    // 100 MB, where the memory would be there.
+    // 100 MB, with enough memory for it.
     let rules = "settings contains {\"log\": concat(\"\", [x | some _ in numbers.range(1, 1000)])} if x := concat(\"\", [\"0123456789\" | some _ in numbers.range(1, 1000)])";
     let bundle = opa::policy("", rules);
     let limits = Limits { evaluation: Duration::from_secs(10), memory: Bytes(256 << 20), ..Limits::default() };
@@ -70,7 +70,7 @@ fn depth_is_bounded_wherever_it_comes_from() {
     let error = refusal(&of_data(5000));
     assert!(error.contains("its `data.json` cannot be used"), "{error}");
 
-    // A configuration, refused; and a policy that makes depth by itself.
+    // A configuration, which is refused, and a policy that creates a deep value itself.
     let mut tried = Tried::of(&opa::policy("", rules));
     let error = tried.instance.configure(&format!("{{\"data\": {{\"deep\": {}}}}}", deep(5000))).unwrap_err();
     assert_eq!(error.outcome(), "refused", "{error}");
@@ -96,7 +96,7 @@ fn a_bomb_does_not_go_off() {
     assert!(begun.elapsed() < PATIENCE);
 }
 
-/// A core module with OPA's exports, whose functions do nothing; `change` makes it another one.
+/// A core module with OPA's exports, whose functions do nothing; `change` modifies its text.
 fn module(change: impl FnOnce(String) -> String) -> Vec<u8> {
     let mut text = String::from(
         r#"(module (import "env" "memory" (memory 2))
@@ -219,7 +219,7 @@ fn print_that_was_left_in_harms_nothing() {
 
 #[test]
 fn constants_that_end_just_past_a_page_are_taken() {
-    // OPA 1.22 fixes the memory that its module asks for before it lays out its last constants.
+    // OPA 1.22 determines the memory of a module before it lays out the last constants.
     let first = "(data (i32.const 1024)";
     let text = |offset: u32| {
         let constants = format!("(data (i32.const {offset}) \"constants that end past a page\")");
@@ -248,7 +248,7 @@ fn built_in_functions_end_an_evaluation_that_asks_too_much_of_them() {
         ("memory", "x := [y | some i in numbers.range(1, 100000); y := sprintf(\"%.1000f\", [i + 0.5])]".to_owned()),
     ] {
         let rules = format!("settings contains {{\"log\": \"x\"}} if {{\n\t{rules}\n\tcount(x) > 0\n}}");
-        // The deadline is not what ends it.
+        // The limit is high, so that the budget ends the evaluation and not the deadline.
         let limits = Limits { evaluation: Duration::from_secs(2), ..Limits::default() };
         let begun = Instant::now();
         let error = Tried::within(&opa::policy("", &rules), &limits).unwrap().evaluate();
@@ -261,7 +261,7 @@ fn built_in_functions_end_an_evaluation_that_asks_too_much_of_them() {
 
 #[test]
 fn a_state_whose_keys_double_at_each_level_is_refused() {
-    // Deep enough to be beyond any bound on a state; at 40 levels `opa build` itself runs out of memory.
+    // Deep enough to exceed any bound of a state; at 40 levels `opa build` itself runs out of memory.
     let state = format!("{}\"a\": 1{}", "{".repeat(20), "}: 1".repeat(19) + "}");
     let error = Tried::of(&opa::policy("", &format!("settings := [{{\"state\": {state}}}]"))).evaluate().unwrap_err();
     assert!(error.to_string().contains("state"), "{error}");

@@ -1,4 +1,4 @@
-//! What is loaded, what is not, and why.
+//! Bundles that are loaded, bundles that are not, and the reasons.
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -182,7 +182,7 @@ fn a_compiled_bundle_is_kept_under_its_own_digest() {
         .collect();
     assert_eq!(files.len(), 1);
     assert!(files[0].starts_with(&Digest::of(&bundle).hex()), "{files:?}");
-    // A compiler that does not exist: what is loaded comes from the cache.
+    // The compiler does not exist, so the module must come from the cache.
     let none = Compiler::Child {
         program: "/nonexistent".into(),
         args: Vec::new(),

@@ -1,5 +1,5 @@
-//! Policies in Rego as the agent sees them: bundles that `opa` builds from the text in these tests, and hand-made
-//! malformed ones.
+//! Tests of policies in Rego through the engine's interface to the agent: bundles that `opa` builds from the texts in
+//! these tests, and malformed ones made by hand.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

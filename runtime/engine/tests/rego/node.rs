@@ -1,4 +1,4 @@
-//! A node with two pods, and instances of policies that see it.
+//! A node with two pods, and instances of policies on it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -59,7 +59,7 @@ pub(crate) fn refusal(bundle: &[u8]) -> String {
     chain(&load(bundle).unwrap_err())
 }
 
-/// A policy that was configured with `{}` and has both pods.
+/// A policy with the configuration `{}` and both pods.
 pub(crate) struct Tried {
     pub(crate) instance: Instance,
 }
@@ -107,7 +107,7 @@ impl Tried {
         self.evaluate().unwrap_or_else(|error| panic!("{error}; log {:?}", self.instance.take_log()))
     }
 
-    /// What it saves as its state.
+    /// Evaluates the policy and returns the state that it saves.
     pub(crate) fn state(&mut self) -> serde_json::Value {
         let staged = self.evaluated();
         serde_json::from_slice(&staged.state.unwrap()).unwrap()
@@ -320,7 +320,7 @@ pub(crate) fn columns() -> Columns {
     }
 }
 
-/// Two CPUs of one core; the kubelet gave one away, to a container that is gone.
+/// Two CPUs of one core; the kubelet assigned one exclusively to a container that is gone.
 fn cpu_topology() -> CpuTopology {
     let cpu = |id| Cpu { id, core: 0, socket: 1, numa_node: 2, online: id == 0 };
     CpuTopology {
@@ -334,7 +334,7 @@ fn cpu_topology() -> CpuTopology {
     }
 }
 
-/// A tier without a quota, a pod of which all is counted, and what is outside.
+/// A tier with CPU time only, a pod with all counters, and everything outside.
 fn groups() -> [GroupSample; 3] {
     let memory = GroupMemory { usage: Bytes(9 << 20), active_file: Bytes(1 << 20), inactive_file: Bytes(2 << 20) };
     let tier = GroupCounters { cpu_usage: Some(Micros(5)), ..GroupCounters::default() };
@@ -415,7 +415,7 @@ fn cluster_config() -> ClusterConfig {
     ClusterConfig::read(&maps, &Node::default(), None).0
 }
 
-/// Two domains; the first container is counted, on one of them not for long enough yet.
+/// Two domains; the first container is counted, but on one domain not for long enough yet.
 fn resctrl() -> ResctrlColumn {
     let usage = |domain, bytes: u64| Usage {
         domain: DomainId(domain),

@@ -1,4 +1,4 @@
-//! `opa` itself, at the version that `make setup` keeps.
+//! Runs `opa` in the version that `make setup` installs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 
 const VERSION: &str = "1.22.0";
 
-/// The program: what `QOSM_OPA` names, what `make setup` has put into the cache, or what is on the path.
+/// The program: from `QOSM_OPA`, else the one that `make setup` put into the cache, else the one on the path.
 pub(crate) fn program() -> PathBuf {
     if let Some(named) = std::env::var_os("QOSM_OPA") {
         return named.into();
@@ -19,7 +19,7 @@ pub(crate) fn program() -> PathBuf {
     if kept.is_file() { kept } else { "opa".into() }
 }
 
-/// Runs it, and returns what it printed.
+/// Runs `opa` and returns its output.
 pub(crate) fn run(arguments: &[&str], folder: &Path) -> String {
     let program = program();
     let ran = Command::new(&program).args(arguments).current_dir(folder).output().unwrap_or_else(|error| {
@@ -30,12 +30,12 @@ pub(crate) fn run(arguments: &[&str], folder: &Path) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-/// A bundle of these files.
+/// Builds a bundle from these files.
 pub(crate) fn build(files: &[(&str, &str)]) -> Vec<u8> {
     build_with(&[], files)
 }
 
-/// The same, with arguments of its own.
+/// Like [`build`], with further arguments.
 pub(crate) fn build_with(arguments: &[&str], files: &[(&str, &str)]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -51,17 +51,17 @@ pub(crate) fn build_with(arguments: &[&str], files: &[(&str, &str)]) -> Vec<u8> 
     std::fs::read(folder.path().join("bundle.tar.gz")).unwrap()
 }
 
-/// A policy named `tried` with these grants, whose rules begin with `settings`.
+/// Builds a policy named `tried` with these grants, whose rules begin with `settings`.
 pub(crate) fn policy(grants: &str, rules: &str) -> Vec<u8> {
     build(&[("policy.rego", &text(grants, rules))])
 }
 
-/// Its text.
+/// The text of a policy as in [`policy`].
 pub(crate) fn text(grants: &str, rules: &str) -> String {
     with_metadata(&format!("grants: [{grants}]"), rules)
 }
 
-/// The same with other fields than grants.
+/// Like [`text`], with other fields than grants.
 pub(crate) fn with_metadata(fields: &str, rules: &str) -> String {
     let fields: String = fields.lines().map(|line| format!("#     {line}\n")).collect();
     format!(
@@ -75,7 +75,7 @@ pub(crate) fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
     for (name, bytes) in members {
         let mut header = tar::Header::new_gnu();
-        // As a third party might send it: the builder itself refuses some names.
+        // The name is written directly, since the builder refuses some names that a third party might send.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_size(bytes.len() as u64);
         header.set_entry_type(tar::EntryType::Regular);
@@ -87,12 +87,12 @@ pub(crate) fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A manifest as `opa` writes it, with METADATA of a policy named `tried`.
+/// A manifest as `opa` writes it, with the METADATA of a policy named `tried`.
 pub(crate) fn manifest() -> String {
     manifest_with(&serde_json::json!({"name": "tried", "version": "0.1.0"}))
 }
 
-/// The same with another `custom.qosm`.
+/// Like [`manifest`], with another `custom.qosm`.
 pub(crate) fn manifest_with(qosm: &serde_json::Value) -> String {
     let annotations = serde_json::json!([{"scope": "document", "entrypoint": true, "custom": {"qosm": qosm}}]);
     let module =

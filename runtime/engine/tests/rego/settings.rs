@@ -1,4 +1,4 @@
-//! What becomes of what a policy answers.
+//! The effects of a policy's settings.
 
 use qosm_engine::{CallError, LogLevel, Rejection, Staged};
 use qosm_model::block_io::{DeviceNumber, IoCostQos};
@@ -12,7 +12,7 @@ use crate::node::{BATCH, CONTAINERS, Tried, WEB, batch, web};
 use crate::opa;
 
 const ALL: &str = "cpu-bandwidth, memory-protection, cpuset, page-migration, resctrl-allocation, block-io, pod-event";
-/// Answers what its configuration says.
+/// Returns the settings in its configuration.
 const ECHO: &str = "settings contains setting if some setting in input.config.settings";
 
 fn echo() -> Tried {
@@ -52,7 +52,7 @@ fn a_declaration_is_full() {
     ];
     assert_eq!(staged.settings.len(), 4);
     assert!(expected.iter().all(|one| staged.settings.contains(one)), "{:?}", staged.settings);
-    // What stays is not said again, what changes is, what is gone is released.
+    // Unchanged settings are not staged again, changed ones are, and settings that are gone are released.
     assert_eq!(tried.declared(&format!("[{pod}, {app}, {node}, {tier}]")).settings, []);
     let higher = app.replace("1073741824", "2147483648");
     let staged = tried.declared(&format!("[{higher}, {tier}]"));
@@ -132,7 +132,7 @@ fn events_lines_and_rejections_are_told_when_they_come_in() {
     assert_eq!((staged.log[0].level, staged.log[0].message.as_str()), (LogLevel::Warn, "hello"));
     let rejection = Rejection { pod: PodId(2), field: "share".to_owned(), message: "too much".to_owned() };
     assert_eq!(staged.rejections, std::slice::from_ref(&rejection));
-    // They stay, the event with other words.
+    // The same objects, the event with another message.
     let staged = tried.declared(&format!("[{}, {line}, {reject}]", event.replace("by 3", "by 4")));
     assert_eq!((staged.events.len(), staged.log.len(), staged.rejections.len()), (0, 0, 0));
     // A pod that changed is rejected again; another one changes nothing.
@@ -140,7 +140,7 @@ fn events_lines_and_rejections_are_told_when_they_come_in() {
     assert_eq!(tried.declared(&format!("[{event}, {line}, {reject}]")).rejections, [rejection]);
     tried.tell(&[web()]).unwrap();
     assert_eq!(tried.declared(&format!("[{event}, {line}, {reject}]")).rejections, []);
-    // They go and come again.
+    // The objects disappear and return.
     tried.declared("[]");
     let staged = tried.declared(&format!("[{event}, {line}]"));
     assert_eq!((staged.events.len(), staged.log.len()), (1, 1));
@@ -189,7 +189,7 @@ fn ls() -> Setting {
     Setting::DefineClass { class: class("ls"), shares: Shares::default(), reason: "because".into() }
 }
 
-/// An object that puts something into a class.
+/// An object that assigns a target to a class.
 fn put(targets: &str, name: &str) -> String {
     format!(r#"{{"assign": "{name}", {targets}, "reason": "because"}}"#)
 }
@@ -202,7 +202,7 @@ fn assign(target: Target, name: &str) -> Setting {
 fn classes_are_declared_and_what_changes_is_staged() {
     let mut tried = echo();
     let (pod, app) = (put(r#""pod": "1""#, "be"), put(r#""container": "10""#, "ls"));
-    // The order of the document does not count: classes come before their members.
+    // The order of the document does not matter: classes are staged before their members.
     let staged = tried.declared(&format!("[{app}, {pod}, {LS}, {BE}]"));
     assert_eq!(staged.settings.len(), 4);
     let (classes, members) = staged.settings.split_at(2);
@@ -210,7 +210,7 @@ fn classes_are_declared_and_what_changes_is_staged() {
     let expected = [assign(Target::Pod(WEB), "be"), assign(APP, "ls")];
     assert!(expected.iter().all(|one| members.contains(one)), "{members:?}");
     assert_eq!(tried.declared(&format!("[{BE}, {LS}, {pod}, {app}]")).settings, [], "what stays is not said again");
-    // One class changes, another member comes, one goes elsewhere.
+    // One class changes, one member is added, one is released.
     let wider = BE.replace("[0, 30]", "[0, 40]");
     let log = put(r#""container": "11""#, "be");
     let staged = tried.declared(&format!("[{wider}, {LS}, {pod}, {log}]"));
@@ -324,7 +324,7 @@ fn knobs_of_two_devices_are_two_and_what_is_not_declared_is_given_up() {
     let model = r#"{"knob": "io.cost.qos", "device": "8:16", "value": {"enable": true}, "reason": "because"}"#;
     let device = |minor| DeviceNumber { major: 8, minor };
     let mut tried = echo();
-    // The order is that of a set.
+    // The order of a set is not defined here, so sort.
     let sorted = |mut staged: Staged| {
         staged.settings.sort_by_key(|setting| format!("{setting:?}"));
         staged.settings

@@ -27,12 +27,12 @@ pub(super) struct VolumeRow<'a> {
     device: Word<DeviceNumber>,
 }
 
-/// By the numbers of the device.
+/// Devices by their numbers, such as `8:16`.
 pub(super) fn devices(devices: &[BlockDevice]) -> BTreeMap<String, DeviceRow<'_>> {
     devices.iter().map(|device| (device.number.to_string(), device.into())).collect()
 }
 
-/// By pod: those of pods that the policy was given.
+/// Volumes by pod, only of pods that the policy was given.
 pub(super) fn volumes<'a>(
     volumes: &'a [PodVolume],
     is_known: impl Fn(PodId) -> bool,

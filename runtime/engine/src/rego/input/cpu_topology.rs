@@ -33,7 +33,7 @@ struct ExclusiveRow<'a> {
     cpus: &'a [u32],
 }
 
-/// By tier, and by id.
+/// CPU sets of tiers by name, and of pods and containers by id.
 #[derive(Default, serde::Serialize)]
 struct Sets<'a> {
     tiers: BTreeMap<String, &'a [u32]>,

@@ -10,7 +10,7 @@ use qosm_model::pod::QosClass;
 use super::{Id, PressureRow, StallRow};
 use crate::link::Columns;
 
-/// What was not measured is left out.
+/// Usage of the node; parts that were not measured are left out.
 #[derive(serde::Serialize)]
 pub(super) struct NodeUseRow {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ struct GroupRows {
     outside: Option<GroupRow>,
 }
 
-/// By id.
+/// Usage of pods by id.
 #[derive(Default)]
 struct Pods(Vec<(Id, GroupRow)>);
 

@@ -1,4 +1,4 @@
-//! What Kubernetes objects say, and the keys of the cluster ConfigMap.
+//! Kubernetes objects, and the keys of the cluster ConfigMap.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub(super) fn node(node: &Node) -> NodeObjectRow<'_> {
     }
 }
 
-/// The column, by pod.
+/// The column of Pod objects, by pod.
 pub(super) struct PodObjects<'a>(pub(super) &'a [PodObject]);
 
 #[derive(serde::Serialize)]
@@ -96,7 +96,7 @@ fn pod(own: &PodObject) -> PodObjectRow<'_> {
     }
 }
 
-/// All keys with their values: the texts are spliced in as they are, so that their numbers stay what they are.
+/// Writes all keys with their values. The texts are spliced in unparsed, so that their numbers do not change.
 pub(super) fn config(text: &mut String, config: Option<&ClusterConfig>) -> Result<()> {
     text.push('{');
     for (index, (name, key)) in config.iter().flat_map(|config| config.iter()).enumerate() {

@@ -1,4 +1,4 @@
-//! How what the policy publishes fares, and what became of its evictions.
+//! States of the resources that the policy publishes, and of its evictions.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct EvictionRow<'a> {
     age_millis: u64,
 }
 
-/// By name.
+/// States of resources by name.
 pub(super) fn resources(states: &[ResourceState]) -> BTreeMap<&str, ResourceRow<'_>> {
     let row = |state| {
         let ResourceState { name, amount, in_force, why }: &ResourceState = state;
@@ -30,7 +30,7 @@ pub(super) fn resources(states: &[ResourceState]) -> BTreeMap<&str, ResourceRow<
     states.iter().map(row).collect()
 }
 
-/// By the pod's UID.
+/// States of evictions by the pod's UID.
 pub(super) fn evictions(states: &[EvictionState]) -> BTreeMap<&str, EvictionRow<'_>> {
     let row = |state| {
         let EvictionState { uid, outcome, why, age }: &EvictionState = state;

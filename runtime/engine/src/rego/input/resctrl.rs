@@ -8,7 +8,7 @@ use qosm_model::resctrl::{ClassState, Domain, ResctrlColumn, Usage};
 use super::Column;
 use crate::interface::Interface;
 
-/// The parts of both interfaces; those of one that the policy does not declare are left out.
+/// The parts of both resctrl interfaces; the part of an interface that the policy does not declare is left out.
 #[derive(Default, serde::Serialize)]
 pub(super) struct ResctrlRow<'a> {
     #[serde(flatten)]
@@ -55,7 +55,7 @@ struct StateRow<'a> {
 }
 
 impl<'a> ResctrlRow<'a> {
-    /// What a policy sees of a column; `None` if it declares neither interface.
+    /// The parts of a column that a policy sees; `None` if it declares neither interface.
     pub(super) fn of(column: &'a ResctrlColumn, declares: impl Fn(Interface) -> bool) -> Option<Self> {
         let (monitors, allocates) = (declares(Interface::ResctrlMonitor), declares(Interface::ResctrlAllocation));
         (monitors || allocates).then(|| Self {

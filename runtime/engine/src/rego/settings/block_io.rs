@@ -15,7 +15,7 @@ const LATENCY: &[&str] = &["rpct", "rlat", "wpct", "wlat", "min", "max"];
 const MODEL: &[&str] = &["rbps", "rseqiops", "rrandiops", "wbps", "wseqiops", "wrandiops"];
 
 impl Fields<'_> {
-    /// A kind of knob with its device, which a setting of it names and a remark may name.
+    /// A kind of knob with its device. A setting must name the device, a remark may.
     pub(super) fn of_device(&self, kind: Knob, needs_device: bool) -> Flawed<Knob> {
         let has_device = self.0.get("device").is_some();
         match (kind.device(), has_device) {
@@ -118,13 +118,13 @@ impl Fields<'_> {
     }
 }
 
-/// A number in hundredths; `None` if there are more decimals, or it is none that the kernel counts.
+/// A number in hundredths; `None` if it has more than two decimals, is negative or does not fit.
 fn hundredths(number: &Number) -> Option<Hundredths> {
     if let Ok(whole) = whole("value", number, 0, u32::MAX.into()) {
         return u32::try_from(whole).ok()?.checked_mul(100).map(Hundredths);
     }
     let hundredths = number.as_f64() * 100.0;
-    // 95.05 is no number that a float holds: it is a hair beside, and what it is meant to be is what is next to it.
+    // A float cannot represent 95.05 exactly, so a number very close to a whole number of hundredths counts as that.
     let nearest = hundredths.round();
     let is_meant = (hundredths - nearest).abs() < 1e-6 && (0.0..=f64::from(u32::MAX)).contains(&nearest);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and within what both hold")]
@@ -147,7 +147,7 @@ mod tests {
             .map_err(|rule| rule.to_string())
     }
 
-    /// The target, the knob and the value as the kernel's file has it.
+    /// The target, the knob and the value as in the kernel's file.
     fn held(text: &str) -> Result<(Target, String, String), String> {
         match read_one(text)? {
             Declared::Hold { target, knob, value, .. } => Ok((target, knob.to_string(), value.to_string())),

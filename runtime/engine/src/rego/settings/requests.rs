@@ -1,4 +1,4 @@
-//! Resources of the node and evictions, as a policy writes them.
+//! Objects for resources of the node and for evictions.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use qosm_model::pod::PodId;
 use super::{Fields, Flawed, whole, wrong};
 use crate::convert::resource::{checked, name};
 
-/// The greatest amount that Kubernetes counts.
+/// The largest amount that Kubernetes can represent.
 const MOST: i64 = i64::MAX;
 
 impl Fields<'_> {
-    /// A resource, and how much there is of it.
+    /// A resource and its amount.
     pub(super) fn offer(&self) -> Flawed<(ResourceName, Offer)> {
         let name = name(self.text("publish")?)?;
         let amount = self.amount("amount")?;

@@ -16,7 +16,7 @@ impl Fields<'_> {
         text.parse().map_err(|_| wrong(name, &Rego::from(text), expected))
     }
 
-    /// What a class may use: `cache` and `bandwidth` for all domains, and in `domains` what differs.
+    /// The shares of a class: `cache` and `bandwidth` for all domains, and in `domains` those that differ.
     pub(super) fn shares(&self) -> Flawed<Shares> {
         let mut own = BTreeMap::new();
         if let Some(value) = self.0.get("domains") {
@@ -48,7 +48,7 @@ impl Fields<'_> {
         Ok(Share { cache, bandwidth })
     }
 
-    /// An object with one field of several; `None` where it is left out.
+    /// An object with exactly one of several fields; `None` if the object is missing.
     fn part<T>(
         &self,
         name: &'static str,
@@ -82,7 +82,7 @@ pub(super) fn read_within<T>(
     read().map_err(|flaw| SettingFlaw::Within { place, flaw: Box::new(flaw) })
 }
 
-/// A key of `domains`: a domain's number, as a number or as JSON has it for a key.
+/// A key of `domains`: a domain's number, or that number as a string, since JSON has only strings as keys.
 fn domain(key: &Rego) -> Flawed<DomainId> {
     let id = match key {
         Rego::String(text) => text.parse().ok().filter(|id: &u32| id.to_string() == **text),
@@ -96,7 +96,7 @@ fn domain(key: &Rego) -> Flawed<DomainId> {
     })
 }
 
-/// The ways from one percentage to another.
+/// The cache ways between two percentages.
 fn range(value: &Rego) -> Flawed<CacheShare> {
     let wrong = || wrong("percent", value, "an array of two numbers, where the ways begin and where they end");
     let number = |value: &Rego| -> Flawed<u32> {
