@@ -1,8 +1,8 @@
-//! What the built-in functions of one evaluation may use, all calls together.
+//! Budget of the built-in functions of one evaluation, for all calls together.
 //!
-//! These functions are native code, which no deadline of the engine stops. Each of them says what it is about to do before it does
-//! it: bytes that it holds, and work. Both are counted, so that the same evaluation comes to the same end on each machine; the CPU
-//! time of the thread is asked beside them, for machines on which a unit of work takes longer.
+//! These functions are native code, which the engine's deadline cannot interrupt. Each function charges the bytes that it
+//! holds and its work before it does it. Both are counted, so that an evaluation has the same result on every machine;
+//! the thread's CPU time is checked in addition, for machines on which a unit of work takes longer.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::builtin::Fault;
 
-/// How much one evaluation may use in built-in functions.
+/// Limits of the built-in functions of one evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes of what the calls are given and make. They are not given back when a call ends.
+    /// Bytes of the calls' arguments and results. They are not returned when a call ends.
     pub weight: usize,
-    /// Steps of about a nanosecond each.
+    /// Units of work of about a nanosecond each.
     pub work: u64,
-    /// The CPU time of the thread ([`cpu_time`]) at which the evaluation ends, whatever it has counted.
+    /// The CPU time of the thread ([`cpu_time`]) at which the evaluation ends, regardless of the counted work.
     pub until: Option<Duration>,
 }
 
 impl Budget {
-    /// Budget of an evaluation with these limits of memory and CPU time. It is smaller than they are: calls between the
-    /// module and its host are not counted, and a machine is rarely at its fastest.
+    /// Budget of an evaluation with these limits of memory in bytes and CPU time. The budget is smaller than the limits:
+    /// calls between the module and its host are not counted, and a machine rarely runs at full speed.
     pub fn of(memory: u64, time: Duration) -> Self {
         Self {
             weight: usize::try_from(memory / 4 * 3).unwrap_or(usize::MAX),
@@ -35,37 +35,37 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// For 32 MiB and 50 ms.
+    /// The budget for 32 MiB and 50 ms.
     fn default() -> Self {
         Self::of(32 << 20, Duration::from_millis(50))
     }
 }
 
-/// What an evaluation has used up.
+/// The resource that an evaluation has used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Spent {
-    /// [`Budget::weight`].
+    /// The memory of [`Budget::weight`].
     #[error("memory")]
     Weight,
-    /// [`Budget::work`], or the CPU time.
+    /// The work of [`Budget::work`], or the CPU time.
     #[error("CPU time")]
     Work,
 }
 
-/// The thread's CPU time: a clock that stands still while the thread waits for a CPU.
+/// The thread's CPU time, which does not advance while the thread waits for a CPU.
 pub fn cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
-/// Work between two reads of the clock.
+/// Units of work between two reads of the clock.
 const CLOCK_INTERVAL: u64 = 500_000;
 
-/// What is left of a budget.
+/// The rest of a budget.
 #[derive(Debug)]
 pub(crate) struct Meter {
     weight: Cell<usize>,
     work: Cell<u64>,
-    /// Work that is left at the next read of the clock.
+    /// The value of `work` at which the clock is read next.
     next_clock_read: Cell<u64>,
     until: Option<Duration>,
     spent: Cell<Option<Spent>>,
@@ -116,7 +116,7 @@ impl Meter {
         Ok(())
     }
 
-    /// No more budget, so that an evaluation that ignores the fault gets no further.
+    /// Sets the rest of the budget to 0, so that an evaluation that ignores the fault gets no further.
     fn end(&self, spent: Spent) -> Fault {
         self.weight.set(0);
         self.work.set(0);

@@ -1,4 +1,4 @@
-//! One built-in function, and which names there are.
+//! A built-in function, and the lookup of functions by name.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use crate::budget::Spent;
 use crate::table::{self, IN_MODULE, Provider};
 use crate::{Context, Value, limit};
 
-/// What a call gives: a value, nothing (the expression is undefined), or why it cannot.
+/// Result of a call: a value, `None` (the expression is undefined), or a fault.
 pub(crate) type Outcome = Result<Option<Value>, Fault>;
 
-/// Why a call cannot give a value, in words.
+/// The message of a failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault(pub(crate) Cow<'static, str>);
 
@@ -25,7 +25,7 @@ impl From<String> for Fault {
     }
 }
 
-/// A built-in function that the host answers.
+/// A built-in function that the host provides.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     pub(crate) name: &'static str,
@@ -33,48 +33,48 @@ pub struct Builtin {
     pub(crate) function: fn(&[Value], &Context) -> Outcome,
 }
 
-/// A call that cannot give a value.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuiltinError {
-    /// OPA makes the expression undefined and goes on, unless asked to be strict.
+    /// The function fails. OPA makes the expression undefined and continues, unless in strict mode.
     #[error("{builtin}: {reason}")]
     Failed {
         /// The function.
         builtin: &'static str,
-        /// Why, in words.
+        /// The reason.
         reason: String,
     },
-    /// The evaluation has used up its [`Budget`](crate::Budget), and has to end: to go on as if the function had failed would give
-    /// other settings than the policy says.
+    /// The evaluation has used up its [`Budget`](crate::Budget) and must end: if it continued as after a failed function,
+    /// it would give other settings than the policy specifies.
     #[error("{builtin}: the built-in functions of one evaluation have used up the {what} that it may use")]
     Spent {
-        /// The function that would have gone beyond it.
+        /// The function that would exceed the budget.
         builtin: &'static str,
-        /// Of what.
+        /// The exhausted resource.
         what: Spent,
     },
 }
 
-/// What becomes of a policy's call of a function.
+/// How a policy's call of a function is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It gives what OPA gives: compiled into the module, or answered by [`builtin`].
+    /// The function works as in OPA: it is compiled into the module, or [`builtin`] provides it.
     Works,
-    /// It is known, and a policy that calls it is not loaded.
+    /// The function is known, but a policy that calls it is not loaded.
     Refused {
-        /// Why, as half a sentence: "it …".
+        /// The reason, as half a sentence: "it …".
         why: &'static str,
-        /// What to write in its place.
+        /// What to write instead.
         instead: &'static str,
     },
     /// OPA 1.22 has no such function.
     Unknown {
-        /// What may have been meant, or what to do.
+        /// The function that was probably meant, or what to do.
         instead: String,
     },
 }
 
-/// The function of that name, if the host answers it.
+/// The function of that name; `None` if the host does not provide it.
 pub fn builtin(name: &str) -> Option<Builtin> {
     let entry = table::entry(name)?;
     match entry.provider {
@@ -83,7 +83,7 @@ pub fn builtin(name: &str) -> Option<Builtin> {
     }
 }
 
-/// What becomes of a policy that calls the function of that name.
+/// How the function of that name is supported.
 pub fn support(name: &str) -> Support {
     match table::entry(name).map(|entry| &entry.provider) {
         Some(Provider::Host { .. } | Provider::Compiler) => Support::Works,
@@ -99,20 +99,20 @@ impl Builtin {
         self.name
     }
 
-    /// How many arguments it takes.
+    /// The number of its arguments.
     pub fn arity(&self) -> usize {
         self.arity
     }
 
-    /// Calls it. `None` where OPA's is undefined.
+    /// Calls the function. Returns `None` where OPA's function is undefined.
     ///
     /// # Errors
     ///
-    /// Where OPA's fails, where the arguments are not of its types, where it would give more than [`crate::limit`] allows, and where
-    /// the evaluation's budget is spent.
+    /// If OPA's function fails, if the arguments have other types than it takes, if the result would exceed
+    /// [`crate::limit`], or if the evaluation's budget is spent.
     pub fn call(&self, arguments: &[Value], context: &Context) -> Result<Option<Value>, BuiltinError> {
         let outcome = self.within_budget(arguments, context);
-        // Whatever the function made of it.
+        // A spent budget takes precedence over the function's outcome.
         if let Some(what) = context.spent() {
             return Err(BuiltinError::Spent { builtin: self.name, what });
         }
@@ -120,8 +120,7 @@ impl Builtin {
             .map_err(|Fault(reason)| BuiltinError::Failed { builtin: self.name, reason: excerpt(&reason).to_owned() })
     }
 
-    /// Each function reads its arguments, may copy them, and returns a value; that much is charged here. A function
-    /// that takes more charges for it itself.
+    /// Charges for reading the arguments, one copy of them, and the result. A function that uses more charges for that itself.
     fn within_budget(&self, arguments: &[Value], context: &Context) -> Outcome {
         let weight = arguments.iter().map(Value::weight).fold(0, usize::saturating_add);
         context.charge(weight)?;
@@ -139,7 +138,7 @@ impl Builtin {
     }
 }
 
-/// Work of a call that does nothing.
+/// Work of an empty call.
 const CALL: usize = 200;
 
 /// The beginning of a text, for a message that quotes it.

@@ -1,4 +1,4 @@
-//! `net.cidr_*`, as far as they are not compiled into the module.
+//! The functions `net.cidr_*` that OPA does not compile into the module.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,20 +15,20 @@ pub(crate) const ENTRIES: &[Entry] = &[
     host("net.cidr_merge", 1, merge),
 ];
 
-/// What an address weighs as an element of a set.
+/// Weight of an address as an element of a set, in bytes.
 const ADDRESS: usize = 96 + 48 + weight::TEXT;
 
-/// Where IPv4 lies among the addresses of IPv6.
+/// The prefix of IPv4 addresses mapped into IPv6.
 const MAPPED: u128 = 0xffff_0000_0000;
 
-/// A network, in 128 bits: IPv4's are those mapped into IPv6, as Go has them.
+/// A network in 128 bits; IPv4 networks are mapped into IPv6, as in Go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Network {
-    /// The address as it is printed; it has bits beyond the prefix where an address stood for a network.
+    /// The address as it is printed; it has bits beyond the prefix if it was written without one.
     address: u128,
-    /// Leading bits that are fixed, of 128.
+    /// Length of the prefix, of 128 bits.
     prefix: u32,
-    /// Whether it was written as a network of IPv6.
+    /// Whether it was written as an IPv6 network.
     is_v6: bool,
 }
 
@@ -60,7 +60,7 @@ impl Network {
     }
 
     fn contains(&self, address: u128) -> bool {
-        // An address of IPv4 is in no network of IPv6, however large.
+        // An IPv6 network never contains an IPv4 address.
         is_mapped(address) == is_mapped(self.address) && address & mask(self.prefix) == self.first()
     }
 
@@ -123,7 +123,7 @@ fn expand(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Set(addresses)))
 }
 
-/// All pairs of keys, or places, of a network and of what it contains.
+/// All pairs of a network's key or index and the key or index of an address or network that it contains.
 fn contains_matches(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (ones, others) = (named(operands.any(0)?, 1, context)?, named(operands.any(1)?, 2, context)?);
@@ -151,7 +151,7 @@ fn contains_matches(arguments: &[Value], context: &Context) -> Outcome {
                 if pairs.len() >= limit::ELEMENTS {
                     return Err(too_many());
                 }
-                // Both keys are copied, and compared with those of other pairs on the way to their place.
+                // Both keys are copied, and compared with those of other pairs during insertion.
                 let pair = key.weight().saturating_add(other_key.weight()).saturating_add(96 + 2 * weight::ELEMENT);
                 context.charge(pair)?;
                 context.work_on(pair.saturating_mul(2))?;
@@ -162,7 +162,7 @@ fn contains_matches(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Set(pairs)))
 }
 
-/// The networks of an argument, each with what stands for it in the result.
+/// The networks of an argument, each with its key in the result.
 fn named<'a>(value: &'a Value, operand: usize, context: &Context) -> Result<Vec<(&'a str, Value)>, Fault> {
     let weight = value.weight();
     context.charge(weight)?;
@@ -183,7 +183,7 @@ fn named<'a>(value: &'a Value, operand: usize, context: &Context) -> Result<Vec<
     }
 }
 
-/// A network alone, or with more behind it in an array.
+/// The network of an element: a string, or the first element of an array.
 fn network_text(value: &Value, operand: usize) -> Result<&str, Fault> {
     let first = match value {
         Value::Array(parts) => parts.first(),
@@ -194,12 +194,12 @@ fn network_text(value: &Value, operand: usize) -> Result<&str, Fault> {
         .ok_or_else(|| format!("operand {operand}: element must be string or non-empty array").into())
 }
 
-/// The fewest networks that hold the same addresses.
+/// The smallest set of networks that holds the same addresses.
 fn merge(arguments: &[Value], context: &Context) -> Outcome {
     let elements = Elements::of(Operands(arguments).any(0)?).ok_or("operand must be an array")?;
     let mut ranges = Vec::with_capacity(elements.len());
     for element in elements.iter() {
-        // It is read, and sorted among the others.
+        // Work of parsing the element and of sorting it.
         context.charge(size_of::<Range>().saturating_mul(3))?;
         context.work(600)?;
         let network = network_or_class(element.as_str().ok_or("element must be string")?)?;
@@ -218,7 +218,7 @@ fn merge(arguments: &[Value], context: &Context) -> Outcome {
     }
     let mut networks = BTreeSet::new();
     for range in merged {
-        // A range comes to a network for each of its bits at most, at either end.
+        // A range has at most one network for each bit at either end.
         let most = if range.network.is_some() { 1 } else { 256 };
         context.work(most * 20)?;
         let before = networks.len();
@@ -239,12 +239,13 @@ fn merge(arguments: &[Value], context: &Context) -> Outcome {
 struct Range {
     first: u128,
     last: u128,
-    /// The network that it is, if it was not merged.
+    /// The original network; `None` for a merged range.
     network: Option<Network>,
 }
 
 impl Range {
-    /// The fewest networks that make it up: at each address the largest that begins there and does not go beyond.
+    /// The smallest set of networks that makes up the range: from each address the largest network that begins there and
+    /// does not exceed the range.
     fn networks(&self) -> Vec<Network> {
         let mut networks = Vec::new();
         let mut from = Some(self.first);
@@ -261,12 +262,12 @@ impl Range {
     }
 }
 
-/// The address before; there is none before the first of a family.
+/// The previous address; the first address of a family is returned unchanged.
 fn before(address: u128) -> u128 {
     if address == MAPPED { address } else { address.saturating_sub(1) }
 }
 
-/// A network; an address of IPv4 alone stands for the network of its class, as it did when there were classes.
+/// Parses a network; an IPv4 address without a prefix means the network of its class (A, B or C).
 fn network_or_class(text: &str) -> Result<Network, Fault> {
     let Some(address) = address(text) else { return Network::parse(text) };
     if !is_mapped(address) {

@@ -1,4 +1,4 @@
-//! What a call may know besides its arguments, and where it may write to.
+//! State that a call can access besides its arguments, and the log that it can write.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -11,9 +11,9 @@ use crate::operand::too_long;
 use crate::pattern::{Kind, Pattern, Patterns};
 use crate::{ParseError, Value, limit};
 
-/// One evaluation, as its built-in functions see it: the time stands still in it, and all calls together have one [`Budget`]. It
-/// keeps compiled regular expressions, so that a policy which is evaluated again and again has one and the same,
-/// [restarted](Context::restart) each time.
+/// The state of one evaluation for its built-in functions: the current time is fixed, and all calls together have one
+/// [`Budget`]. It keeps compiled regular expressions, so a policy uses one context for all its evaluations and
+/// [restarts](Context::restart) it each time.
 #[derive(Debug)]
 pub struct Context {
     now_ns: i64,
@@ -35,22 +35,22 @@ impl Default for Context {
 }
 
 impl Context {
-    /// An evaluation at a time in nanoseconds since 1970, with the budget of one of 32 MiB and 50 ms.
+    /// An evaluation at a time in nanoseconds since 1970, with the default budget, for 32 MiB and 50 ms.
     pub fn new(now_ns: i64) -> Self {
         Self::with_budget(now_ns, Budget::default())
     }
 
-    /// As [`Context::new`], with another budget.
+    /// Like [`Context::new`], with another budget.
     pub fn with_budget(now_ns: i64, budget: Budget) -> Self {
         Self { now_ns, meter: Meter::new(budget), log: RefCell::default(), patterns: RefCell::default() }
     }
 
-    /// When the evaluation is, in nanoseconds since 1970: the same for each call.
+    /// The current time of the evaluation in nanoseconds since 1970, the same for each call.
     pub fn now_ns(&self) -> i64 {
         self.now_ns
     }
 
-    /// Begins another evaluation, with a budget of its own, and forgets what was written in the last one.
+    /// Begins another evaluation with a new budget, and drops the log of the last one.
     pub fn restart(&mut self, now_ns: i64, budget: Budget) {
         self.now_ns = now_ns;
         self.meter = Meter::new(budget);
@@ -58,28 +58,28 @@ impl Context {
         self.patterns.get_mut().restart();
     }
 
-    /// The exhausted budget of the evaluation, if any: then every call fails, and the caller ends the evaluation.
+    /// The exhausted resource, if any. Every further call fails, and the caller must end the evaluation.
     pub fn spent(&self) -> Option<Spent> {
         self.meter.spent()
     }
 
-    /// Reads an argument in the form that OPA's modules write. It counts as a part of the evaluation.
+    /// Parses an argument in the form that OPA's modules write, and charges the evaluation for it.
     ///
     /// # Errors
     ///
-    /// As [`Value::parse`], and where the budget is [spent](Context::spent).
+    /// As [`Value::parse`], and if the budget is [spent](Context::spent).
     pub fn read(&self, text: &str) -> Result<Value, ParseError> {
-        // The text itself is held too while it is read.
+        // The text is held while it is parsed, so it counts too.
         let charged = self.charge(text.len()).and_then(|()| self.work_on(text.len()));
         charged.map_err(|_| ParseError { offset: 0, reason: "it takes more than an evaluation may use" })?;
         Value::parse_in(text, self)
     }
 
-    /// Writes what a call gave, in the form that OPA's modules read. It counts as a part of the evaluation.
+    /// Writes a result in the form that OPA's modules read, and charges the evaluation for it.
     ///
     /// # Errors
     ///
-    /// Where the budget is spent.
+    /// If the budget is spent.
     pub fn answer(&self, value: &Value) -> Result<String, Spent> {
         let mut text = Text::new(self, usize::MAX);
         match write!(text, "{value}") {
@@ -88,7 +88,7 @@ impl Context {
         }
     }
 
-    /// Charges for bytes that are about to be held.
+    /// Charges for bytes before they are allocated.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), Fault> {
         self.meter.charge(bytes)
     }
@@ -97,7 +97,7 @@ impl Context {
         self.meter.weight_left()
     }
 
-    /// Charges for work of this many nanoseconds.
+    /// Charges for work, in nanoseconds.
     pub(crate) fn work(&self, units: usize) -> Result<(), Fault> {
         self.meter.work(u64::try_from(units).unwrap_or(u64::MAX))
     }
@@ -106,12 +106,12 @@ impl Context {
         self.meter.work_left()
     }
 
-    /// Charges for reading this many bytes.
+    /// Charges for the work of reading this many bytes.
     pub(crate) fn work_on(&self, bytes: usize) -> Result<(), Fault> {
         self.work(bytes.saturating_mul(2))
     }
 
-    /// Keeps a line that the policy wrote, if there is room for it ([`limit::LOG_LINES`], [`limit::LOG_LINE_BYTES`]).
+    /// Logs a line that the policy wrote, within [`limit::LOG_LINES`] and [`limit::LOG_LINE_BYTES`].
     pub fn write(&self, line: &str) {
         let mut log = self.log.borrow_mut();
         if log.lines.len() >= limit::LOG_LINES {
@@ -122,12 +122,13 @@ impl Context {
         log.lines.push(kept.to_owned());
     }
 
-    /// A regular expression in Go's syntax, compiled or kept from before.
+    /// A regular expression in Go's syntax, from the cache or newly compiled.
     pub(crate) fn pattern(&self, pattern: &str, kind: Kind) -> Result<Arc<Pattern>, Fault> {
         self.patterns.borrow_mut().get(pattern, kind, self)
     }
 
-    /// Takes what `print` and `trace` wrote since it was last asked, oldest first; the last line says how many had no room.
+    /// Takes the lines that `print` and `trace` wrote since the last call, oldest first. The last line tells the number
+    /// of dropped lines, if any.
     pub fn take_log(&self) -> Vec<String> {
         let mut log = mem::take(&mut *self.log.borrow_mut());
         if log.dropped > 0 {
@@ -137,7 +138,7 @@ impl Context {
     }
 }
 
-/// A text that a call makes: it counts as it grows, and does not grow beyond a bound.
+/// A text that a call builds: it charges the evaluation while it grows, up to a maximum length.
 pub(crate) struct Text<'a> {
     text: String,
     most: usize,
@@ -149,7 +150,7 @@ impl<'a> Text<'a> {
         Self { text: String::new(), most, context }
     }
 
-    /// As [`Text::new`], at most as long as a call may make one.
+    /// Like [`Text::new`], with the maximum length of one call.
     pub(crate) fn of_call(context: &'a Context) -> Self {
         Self::new(context, limit::TEXT_BYTES)
     }
@@ -170,14 +171,14 @@ impl<'a> Text<'a> {
         if self.text.len().saturating_add(part.len()) > self.most {
             return Err(too_long());
         }
-        // While it moves to a larger place, it is there twice.
+        // During a reallocation the text exists twice.
         self.context.charge(part.len().saturating_mul(3))?;
         self.context.work(part.len().saturating_add(8))?;
         self.text.push_str(part);
         Ok(())
     }
 
-    /// The same part again and again.
+    /// Appends a part several times.
     pub(crate) fn push_times(&mut self, part: &str, times: usize) -> Result<(), Fault> {
         if part.len().saturating_mul(times) > self.most.saturating_sub(self.text.len()) {
             return Err(too_long());
@@ -186,7 +187,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The error says no more than that it is at an end.
+/// The error carries no reason: the maximum length or the budget is exceeded.
 impl Write for Text<'_> {
     fn write_str(&mut self, part: &str) -> std::fmt::Result {
         self.push_str(part).map_err(|_| std::fmt::Error)

@@ -71,7 +71,7 @@ fn marshal_with_options(arguments: &[Value], context: &Context) -> Outcome {
 /// JSON as Go's encoding/json writes it.
 struct Writer<'a> {
     text: Text<'a>,
-    /// What each line begins with, and what for each level after that; none for one line alone.
+    /// Prefix of each line, and indent for each level; `None` to write a single line.
     lines: Option<(&'a str, &'a str)>,
 }
 
@@ -83,7 +83,7 @@ impl Writer<'_> {
             Value::Array(elements) => self.list(elements, level)?,
             Value::Set(elements) => self.list(elements, level)?,
             Value::Object(pairs) => {
-                // In the order of their texts, which is not that of keys which are no strings.
+                // Ordered by the keys' texts, which differs from the order of keys that are not strings.
                 let context = self.text.context();
                 let pairs = by_text(pairs, context, |key| key_text(key, context))?;
                 self.text.push('{')?;
@@ -149,7 +149,7 @@ pub(crate) fn by_text<'v>(
     Ok(by_text)
 }
 
-/// A key that is no string as compact JSON. Where it holds further keys that are none, each level doubles the escapes.
+/// A key that is not a string, as compact JSON. Each level of such keys within keys doubles the escapes.
 pub(crate) fn key_json(key: &Value, context: &Context) -> Result<String, Fault> {
     let text = key.to_json_within(limit::TEXT_BYTES);
     let length = text.as_ref().map_or(2 * limit::TEXT_BYTES, String::len);
@@ -158,7 +158,7 @@ pub(crate) fn key_json(key: &Value, context: &Context) -> Result<String, Fault> 
     text.ok_or_else(too_long)
 }
 
-/// A key as text: JSON, where it is no string.
+/// A key as text; JSON if it is not a string.
 fn key_text(key: &Value, context: &Context) -> Result<String, Fault> {
     match key {
         Value::String(text) => Ok(text.clone()),
@@ -170,7 +170,7 @@ fn key_text(key: &Value, context: &Context) -> Result<String, Fault> {
     }
 }
 
-/// A string of JSON, with the escapes that keep it from being taken for HTML.
+/// Writes a JSON string with the characters escaped that are special in HTML.
 fn quoted(text: &str, to: &mut Text<'_>) -> Result<(), Fault> {
     to.push('"')?;
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `time.parse_duration_ns`: Go's durations, and days, weeks and years of 365 days beside them.
+//! `time.parse_duration_ns`: Go's durations, plus days, weeks, and years of 365 days.
 
 use crate::builtin::{Fault, Outcome, excerpt};
 use crate::operand::Operands;
@@ -20,7 +20,7 @@ const HOUR: u64 = 3_600_000_000_000;
 
 pub(crate) fn parse_duration_ns(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).text(0)?;
-    // A part is read as a float, and may be written as one of 300 digits.
+    // A part is parsed as a float and may have up to 300 digits.
     context.work(text.len().saturating_mul(60))?;
     context.charge(text.len().saturating_mul(8))?;
     let nanoseconds = if text.contains(['d', 'w', 'y']) { parse(&in_hours(text)?, text)? } else { parse(text, text)? };
@@ -57,7 +57,7 @@ fn parse(text: &str, written: &str) -> Result<i64, Fault> {
     }
 }
 
-/// `1.5h` and what follows it.
+/// Parses a part such as `1.5h`; returns its nanoseconds and the rest.
 fn segment(text: &str) -> Option<(u64, &str)> {
     let (number, rest) = split(text, |c| c.is_ascii_digit() || c == '.');
     let (unit, rest) = split(rest, |c| !c.is_ascii_digit() && c != '.');
@@ -71,7 +71,7 @@ fn segment(text: &str) -> Option<(u64, &str)> {
     Some((nanoseconds, rest)).filter(|(nanoseconds, _)| *nanoseconds <= 1 << 63)
 }
 
-/// A fraction of a unit; digits beyond those that 63 bits hold do not count.
+/// A fraction of a unit in nanoseconds; digits that do not fit in 63 bits are ignored.
 fn part(fraction: &str, scale: u64) -> u64 {
     let (mut digits, mut unit) = (0_u64, 1.0_f64);
     for digit in fraction.bytes() {
@@ -91,7 +91,7 @@ fn part(fraction: &str, scale: u64) -> u64 {
     nanoseconds
 }
 
-/// Days, weeks and years as hours, the other units as they are.
+/// Converts days, weeks and years to hours; other units stay unchanged.
 fn in_hours(text: &str) -> Result<String, Fault> {
     let (sign, mut rest) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (text.get(..1).unwrap_or_default(), rest),

@@ -37,7 +37,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
 
 const NO_BYTES: &str = "What it decodes has to be UTF-8; OPA's strings may hold any bytes.";
 
-/// Parameters that Go takes of one query.
+/// Maximum number of parameters that Go accepts in one query.
 const MAX_PARAMETERS: usize = 10_000;
 
 fn digest<D: Digest>(arguments: &[Value]) -> Outcome {
@@ -55,7 +55,7 @@ fn hmac<M: Mac + KeyInit>(arguments: &[Value]) -> Outcome {
 fn hmac_equal(arguments: &[Value], _: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (one, other) = (operands.text(0)?, operands.text(1)?);
-    // Takes the same time wherever they differ.
+    // Takes the same time regardless of where the texts differ.
     let differences = one.bytes().zip(other.bytes()).fold(0, |so_far, (one, other)| so_far | (one ^ other));
     Ok(Some(Value::Bool(one.len() == other.len() && differences == 0)))
 }
@@ -89,7 +89,7 @@ fn hex_decode(arguments: &[Value], _: &Context) -> Outcome {
     Ok(Some(Value::from(utf8(bytes.collect::<Result<_, _>>()?)?)))
 }
 
-/// Text, of bytes that are such.
+/// Converts bytes to text; a fault if they are not UTF-8.
 fn utf8(bytes: Vec<u8>) -> Result<String, Fault> {
     String::from_utf8(bytes).map_err(|_| "what is decoded is not UTF-8".into())
 }
@@ -116,7 +116,7 @@ fn decoded(text: &str) -> Result<String, Fault> {
 
 fn urlquery_encode_object(arguments: &[Value], context: &Context) -> Outcome {
     let wrong = || Fault::from("operand 1 values must be string, array[string], or set[string]");
-    // The order of keys is that of their texts.
+    // Keys are ordered by their texts.
     let mut parameters: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (key, value) in Operands(arguments).object(0)? {
         let key = match key {

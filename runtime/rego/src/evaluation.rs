@@ -23,8 +23,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
     differing("trace", 1, trace, "The note is kept as a line of the policy's log, whatever `--explain` says."),
 ];
 
-/// One argument for each of `print`'s, each a scalar or a set of the values that it has; a line for each combination.
-/// Returns nothing; `opa build` drops it by default.
+/// `internal.print`: its argument is an array with one element for each argument of `print`, a scalar or the set of its
+/// values. It writes a line for each combination. `opa build` drops the call by default.
 fn print(arguments: &[Value], context: &Context) -> Outcome {
     let [Value::Array(operands)] = arguments else { return Err("operand 1 must be array".into()) };
     let mut lines = vec![String::new()];
@@ -57,7 +57,7 @@ fn print(arguments: &[Value], context: &Context) -> Outcome {
     Ok(None)
 }
 
-/// A string as it is, anything else as OPA shows it; no more of it than a line holds.
+/// A string unchanged, any other value as OPA prints it, cut to about the length of a line.
 fn printed(value: &Value, context: &Context) -> Result<String, Fault> {
     if let Some(text) = value.as_str() {
         return Ok(text.get(..text.floor_char_boundary(limit::LOG_LINE_BYTES + 8)).unwrap_or_default().to_owned());

@@ -1,14 +1,14 @@
-//! What must hold whatever a policy hands over: the laws of the fuzz targets in `fuzz/`, and of this crate's own tests.
+//! Properties that hold for any input from a policy, checked by the fuzz targets in `fuzz/` and by this crate's tests.
 
 use crate::go::printf;
 use crate::pattern::{Kind, Pattern};
 use crate::{Context, Value, builtin, limit};
 
-/// Holds for [`Value::parse`] of any text: what it reads, it writes and reads again.
+/// Checks [`Value::parse`] with a text: a parsed value that is written parses to an equal value.
 ///
 /// # Panics
 ///
-/// Where it does not hold.
+/// If a property does not hold.
 pub fn value(text: &str) {
     let Ok(value) = Value::parse(text) else { return };
     let written = value.to_string();
@@ -18,11 +18,11 @@ pub fn value(text: &str) {
     assert_eq!(value.cmp(&value.clone()), std::cmp::Ordering::Equal);
 }
 
-/// Holds for `sprintf` with any format and any arguments, which stand behind the format's first line: a text of bounded length.
+/// Checks `sprintf` with a format, the first line, and arguments, the rest of the text: the result has a bounded length.
 ///
 /// # Panics
 ///
-/// Where it does not hold.
+/// If a property does not hold.
 pub fn sprintf(text: &str) {
     let (format, arguments) = text.split_once('\n').unwrap_or((text, "[]"));
     let Ok(Value::Array(arguments)) = Value::parse(arguments) else { return };
@@ -32,12 +32,12 @@ pub fn sprintf(text: &str) {
     }
 }
 
-/// Holds for any regular expression and any text, which stands behind its first line: what is found is a part of the text,
-/// and what stands between two of them is what `regex.split` gives.
+/// Checks a regular expression, the first line, with a text, the rest: matches are parts of the text, and `regex.split`
+/// returns what lies between them.
 ///
 /// # Panics
 ///
-/// Where it does not hold.
+/// If a property does not hold.
 pub fn regex(text: &str) {
     let (pattern, text) = text.split_once('\n').unwrap_or((text, "a b"));
     let compiled = Pattern::compile(pattern, Kind::Matches, &Context::new(0));
@@ -56,11 +56,11 @@ pub fn regex(text: &str) {
     }
 }
 
-/// Holds for a call of any function that the host answers, written as Rego writes it: it ends, without a panic.
+/// Checks a call of a function that the host provides, written as in Rego: it ends without a panic.
 ///
 /// # Panics
 ///
-/// Where it does not hold.
+/// If a property does not hold.
 pub fn call(text: &str) {
     let Some((name, arguments)) = text.split_once('(') else { return };
     let Some(builtin) = builtin(name) else { return };

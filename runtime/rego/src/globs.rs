@@ -1,7 +1,8 @@
-//! `regex.globs_match`: whether two globs have a text in common. In them `.` is any character, `[a-z]` one of a set, and `*` and `+`
-//! repeat what stands before.
+//! `regex.globs_match`: whether any text matches both of two globs. In a glob, `.` is any character, `[a-z]` a character
+//! of a set, and `*` and `+` repeat the preceding token.
 //!
-//! OPA asks the library glob-intersection of Yash Tewari, whose answer is kept to, also where it is not quite the mathematical one.
+//! OPA uses the library glob-intersection of Yash Tewari. This code returns the same results, even where they are not
+//! mathematically exact.
 
 use std::collections::BTreeSet;
 
@@ -37,14 +38,14 @@ pub(crate) fn globs_match(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Bool(search.normal(one, other)?)))
 }
 
-/// A search that ends: each comparison counts, and it does not nest without bound.
+/// A bounded search: each comparison is charged, and the recursion depth is limited.
 struct Search<'c> {
     context: &'c Context,
     depth: usize,
 }
 
 impl Search<'_> {
-    /// The globs without what they have in common at both ends, save for one token there; `None` where they differ there.
+    /// The globs without their common tokens at both ends, except for one token there; `None` if they differ there.
     #[expect(clippy::type_complexity, reason = "a part of each")]
     fn trimmed<'a>(&self, one: &'a [Token], other: &'a [Token]) -> Result<Option<(&'a [Token], &'a [Token])>, Fault> {
         let plain = |pair: &(&Token, &Token)| pair.0.repeat == Repeat::Once && pair.1.repeat == Repeat::Once;
@@ -67,9 +68,9 @@ impl Search<'_> {
         Ok(Some((without(one), without(other))))
     }
 
-    /// Whether some character is of both tokens.
+    /// Whether some character matches both tokens.
     fn meet(&self, one: &Token, other: &Token) -> Result<bool, Fault> {
-        // Two sets are gone through side by side.
+        // Two sets are iterated side by side.
         let work = match (&one.kind, &other.kind) {
             (Kind::Set(one), Kind::Set(other)) => one.len().saturating_add(other.len()).saturating_mul(8),
             (Kind::Set(_), _) | (_, Kind::Set(_)) => 40,
@@ -108,7 +109,7 @@ impl Search<'_> {
         Ok(one.is_empty() && other.is_empty())
     }
 
-    /// `repeated` begins with a token that may stand more than once.
+    /// `repeated` begins with a token that occurs once or more.
     fn plus(&mut self, repeated: &[Token], other: &[Token]) -> Result<bool, Fault> {
         let (Some((first, rest)), Some((second, other_rest))) = (repeated.split_first(), other.split_first()) else {
             return Ok(false);
@@ -122,7 +123,7 @@ impl Search<'_> {
         if second.repeat == Repeat::Once { Ok(false) } else { self.normal(rest, other) }
     }
 
-    /// `starred` begins with a token that may be left out.
+    /// `starred` begins with a token that occurs any number of times, or not at all.
     fn star(&mut self, starred: &[Token], other: &[Token]) -> Result<bool, Fault> {
         let Some((star, rest)) = starred.split_first() else { return Ok(false) };
         let next = rest.first();

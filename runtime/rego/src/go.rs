@@ -1,4 +1,5 @@
-//! What Rego has of Go: how it prints numbers and strings, and its layouts of time.
+//! The parts of Go's standard library that Rego's behaviour depends on: formatting of numbers and strings, layouts of
+//! time, and URLs.
 
 pub(crate) mod float;
 pub(crate) mod layout;

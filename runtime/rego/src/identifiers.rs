@@ -17,7 +17,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     host("uuid.parse", 1, uuid_parse),
 ];
 
-/// A semantic version as OPA reads it: a `v` before it is let pass.
+/// A semantic version as OPA parses it: a leading `v` is accepted.
 #[derive(Debug, PartialEq)]
 struct Version<'a> {
     numbers: [i64; 3],
@@ -58,7 +58,7 @@ impl<'a> Version<'a> {
     }
 }
 
-/// A part of a pre-release: numbers come before words.
+/// A part of a pre-release; numbers sort before words.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier<'a> {
     Number(i64),
@@ -67,7 +67,7 @@ enum Identifier<'a> {
 
 impl<'a> Identifier<'a> {
     fn of(text: &'a str) -> Self {
-        // OPA takes the largest number for those that are larger yet.
+        // OPA uses the largest 64-bit number for any larger one.
         if is_number(text) { Self::Number(text.parse().unwrap_or(i64::MAX)) } else { Self::Word(text) }
     }
 }
@@ -117,7 +117,7 @@ fn uri_parse(arguments: &[Value], _: &Context) -> Outcome {
     Ok(Some(Value::Object(fields.map(|(name, field)| (Value::from(name), Value::from(field))).collect())))
 }
 
-/// What a UUID says; undefined of what is none.
+/// The fields of a UUID; undefined if the text is not a UUID.
 fn uuid_parse(arguments: &[Value], _: &Context) -> Outcome {
     let Some(bytes) = uuid_bytes(Operands(arguments).text(0)?) else { return Ok(None) };
     let field = |from: usize, count: usize| {
@@ -132,7 +132,7 @@ fn uuid_parse(arguments: &[Value], _: &Context) -> Outcome {
     };
     let mut fields = BTreeMap::from([("version", Value::from(version)), ("variant", Value::from(variant))]);
     if matches!(version, 1 | 2) {
-        // Hundreds of nanoseconds since the calendar's reform of 1582.
+        // Units of 100 ns since the calendar reform of 1582.
         let time = (field(6, 2) & 0xfff) << 48 | field(4, 2) << 32 | field(0, 4);
         let node: Vec<String> = bytes.iter().skip(10).map(|byte| format!("{byte:02x}")).collect();
         fields.insert("time", Value::from((time - 122_192_928_000_000_000).wrapping_mul(100)));
@@ -163,7 +163,7 @@ fn uuid_parse(arguments: &[Value], _: &Context) -> Outcome {
 fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
     let bare = match text.len() {
         45 => text.get(9..).filter(|_| text.get(..9).is_some_and(|urn| urn.eq_ignore_ascii_case("urn:uuid:")))?,
-        // Whatever stands around it is let pass.
+        // Any characters are accepted in place of the braces.
         38 => text.get(1..37)?,
         36 => text,
         32 => return u128::from_str_radix(hexadecimal(text)?, 16).ok().map(u128::to_be_bytes),

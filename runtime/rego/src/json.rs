@@ -1,4 +1,4 @@
-//! JSON: as text without loss, and through serde.
+//! JSON, as lossless text and through serde.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -10,16 +10,15 @@ use crate::text::quoted;
 use crate::{Number, Value, limit};
 
 impl Value {
-    /// Compact JSON, numbers as they were written: sets become arrays in their order, keys that are no strings become their own
-    /// JSON, as text.
+    /// Compact JSON. Numbers stay as they were written, sets become sorted arrays, and keys that are not strings become
+    /// strings with their JSON.
     ///
-    /// Of keys within keys each level doubles the escapes of the one before: for a value that a policy made, ask for
-    /// [`Value::to_json_within`] a bound.
+    /// Each level of such keys within keys doubles the escapes. For values from a policy use [`Value::to_json_within`].
     pub fn to_json(&self) -> String {
         self.to_json_within(usize::MAX).unwrap_or_default()
     }
 
-    /// As [`Value::to_json`]; `None` where it would be longer than `most` bytes.
+    /// Like [`Value::to_json`]; `None` if the text would be longer than `most` bytes.
     pub fn to_json_within(&self, most: usize) -> Option<String> {
         let mut text = Bounded { text: String::new(), most };
         self.write_json(&mut text).ok().map(|()| text.text)
@@ -46,7 +45,7 @@ impl Value {
         }
     }
 
-    /// The text of an object's key; `None` where it would be longer than `most` bytes.
+    /// The text of an object's key; `None` if it would be longer than `most` bytes.
     fn as_json_key(&self, most: usize) -> Option<std::borrow::Cow<'_, str>> {
         match self {
             Self::String(text) => Some(text.into()),
@@ -55,7 +54,7 @@ impl Value {
     }
 }
 
-/// A text that does not grow beyond a bound.
+/// A text of bounded length.
 struct Bounded {
     text: String,
     most: usize,
@@ -88,7 +87,7 @@ fn list<'a>(elements: impl IntoIterator<Item = &'a Value>, to: &mut Bounded) -> 
     to.write_char(']')
 }
 
-/// As [`Value::to_json`], but a number that is no 64-bit integer becomes the nearest float.
+/// Like [`Value::to_json`], but a number that is not a 64-bit integer becomes the nearest float.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

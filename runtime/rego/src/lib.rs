@@ -1,13 +1,13 @@
-//! Rego's values and the built-in functions that OPA leaves to the host, as OPA has them; no Wasm, no I/O.
+//! Rego's values and the built-in functions that OPA leaves to the host, with OPA's behaviour. This crate uses no Wasm
+//! and no I/O.
 //!
 //! `opa build -t wasm` compiles 96 of Rego's 206 built-in functions into the module; the rest are imports that the host
-//! has to answer. Reading order: [`Value`] and its [`Number`] (arguments and results, and their text forms),
-//! [`support`] (which names are answered, and what to write instead of the others), [`Builtin`] (one function),
-//! [`Context`] (the state of an evaluation, its budget, and the output of `print` and `trace`). The engine runs the
-//! modules.
+//! must provide. Reading order: [`Value`] and its [`Number`] (arguments and results, and their text forms), [`support`]
+//! (which functions are supported, and what to write instead of the others), [`Builtin`] (one function), [`Context`] (the
+//! state of an evaluation, its budget, and the output of `print` and `trace`). The engine runs the modules.
 //!
-//! Nothing here runs without bound: these functions are native code, which no deadline of the engine can stop. Each charges what it
-//! does and holds to the evaluation's one [`Budget`] before it does it, and none gives more than [`limit`] has.
+//! All functions are bounded, since they are native code, which the engine's deadline cannot interrupt. Each charges its
+//! work and memory to the evaluation's [`Budget`] in advance, and no result exceeds [`limit`].
 //!
 //! ```
 //! use qosm_rego::{Context, Value, builtin};

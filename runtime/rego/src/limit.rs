@@ -1,35 +1,34 @@
-//! How much one call of a built-in function may take and give. What all calls of an evaluation may take together is its
-//! [`Budget`](crate::Budget).
+//! Limits of one call of a built-in function. The limit of all calls of an evaluation together is its [`Budget`](crate::Budget).
 
-/// Levels of arrays, objects and sets in a value that is read.
+/// Maximum nesting of arrays, objects and sets in a parsed value.
 pub const DEPTH: usize = 256;
 
-/// Bytes of text that one call may make.
+/// Maximum bytes of text that one call may create.
 pub const TEXT_BYTES: usize = 1 << 20;
 
-/// Elements that one call may make: of an array, a set or an object, all levels together.
+/// Maximum number of elements of arrays, sets and objects that one call may create, all levels together.
 pub const ELEMENTS: usize = 65_536;
 
-/// Digits of a number, and how far its exponent may be from zero.
+/// Maximum number of digits of a number, and maximum absolute value of its exponent.
 pub const DIGITS: usize = 4_096;
 
-/// Bytes of a text that a message quotes.
+/// Maximum bytes of a text that a message quotes.
 pub const MESSAGE_BYTES: usize = 1_024;
 
-/// Lines that `print` and `trace` may write in one evaluation; those after them are counted, not kept.
+/// Maximum number of lines that `print` and `trace` write in one evaluation; further lines are only counted.
 pub const LOG_LINES: usize = 256;
 
-/// Bytes of one such line; the rest of it is cut off.
+/// Maximum bytes of one such line; the rest is cut off.
 pub const LOG_LINE_BYTES: usize = 4_096;
 
-/// Bytes of a regular expression, and of a compiled one.
+/// Maximum bytes of a regular expression's text.
 pub const PATTERN_BYTES: usize = 4_096;
 
-/// Bytes that a compiled regular expression may take.
+/// Maximum bytes of a compiled regular expression.
 pub const COMPILED_BYTES: usize = 512 * 1024;
 
-/// Bytes that the states of a compiled regular expression may take while a text is searched; those found first are given up.
+/// Maximum bytes of a regular expression's cached states during a search; older states are discarded.
 pub const SEARCH_BYTES: usize = 1 << 20;
 
-/// Regular expressions that are kept compiled.
+/// Maximum number of compiled regular expressions that are kept.
 pub const PATTERNS: usize = 64;

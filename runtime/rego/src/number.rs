@@ -1,4 +1,4 @@
-//! Numbers as OPA keeps them: the text that was written, compared by what it is worth.
+//! Numbers as in OPA: kept as written, and compared by value.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,23 +9,23 @@ use num_bigint::BigInt;
 use crate::go::float;
 use crate::{limit, weight};
 
-/// Of a whole number of 64 bits, its sign included.
+/// Maximum number of characters of a 64-bit integer, sign included.
 const MAX_DIGITS: usize = 20;
 
 /// A number of any size and precision, as it was written: `1.50` stays `1.50`, and equals `1.5`.
 #[derive(Clone)]
 pub struct Number(Form);
 
-/// Most numbers are small and whole; what is not is kept as text.
+/// Most numbers are small and whole; others are kept as text.
 #[derive(Clone)]
 enum Form {
     Whole(i64),
-    /// JSON's grammar of a number, and not the text that [`Form::Whole`] would print.
+    /// A number in JSON's grammar whose text differs from that of a [`Form::Whole`].
     Text(Box<str>),
 }
 
 impl Number {
-    /// Reads a number as Rego's source may have it: JSON's, and `.5` and `5.`, which are taken for `0.5` and `5.0`. `None` as
+    /// Parses a number in Rego's source: JSON's grammar, and `.5` and `5.`, which mean `0.5` and `5.0`. `None` as
     /// [`Number::parse`].
     pub(crate) fn parse_source(text: &str) -> Option<Self> {
         let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
@@ -37,7 +37,7 @@ impl Number {
         }
     }
 
-    /// Reads a number of JSON; `None` where it is not one, or longer than [`limit::DIGITS`], exponent included.
+    /// Parses a number of JSON; `None` if it is not one, or if its text or its exponent exceeds [`limit::DIGITS`].
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > limit::DIGITS {
             return None;
@@ -46,22 +46,22 @@ impl Number {
         if decimal.position.unsigned_abs() > u64::try_from(limit::DIGITS).ok()? {
             return None;
         }
-        // `-0` and the like are kept as written.
+        // `-0`, `1.0` and similar are kept as written.
         match text.parse::<i64>() {
             Ok(whole) if text != "-0" => Some(Self(Form::Whole(whole))),
             _ => Some(Self(Form::Text(text.into()))),
         }
     }
 
-    /// A float's number, in the shortest form that reads back as it, as Go's encoding/json writes it; `None` for NaN and the
-    /// infinities.
+    /// The number of a float in the shortest form that parses to the same float, as by Go's encoding/json; `None` for NaN
+    /// and the infinities.
     pub fn from_f64(float: f64) -> Option<Self> {
         let has_exponent = float != 0.0 && !(1e-6..1e21).contains(&float.abs());
         let text = float::format(float, if has_exponent { 'e' } else { 'f' }, None);
         Self::parse(&text.replace("e-0", "e-"))
     }
 
-    /// The number, if it is whole and of 64 bits; `1.0` is, `1e0` is not, as in OPA.
+    /// The number as a 64-bit integer; `None` if it is not one. As in OPA, `1.0` is one and `1e0` is not.
     pub fn as_i64(&self) -> Option<i64> {
         let text = match &self.0 {
             Form::Whole(whole) => return Some(*whole),
@@ -74,7 +74,7 @@ impl Number {
         whole.parse().ok()
     }
 
-    /// The number, if it is whole, of 64 bits, and written without a point: what Go prints as an integer.
+    /// The number as a 64-bit integer, if it is written without a point or exponent, so that Go prints it as an integer.
     pub(crate) fn as_i64_of_digits(&self) -> Option<i64> {
         match &self.0 {
             Form::Whole(whole) => Some(*whole),
@@ -83,7 +83,7 @@ impl Number {
         }
     }
 
-    /// The number, if it is whole, however it is written.
+    /// The number, if it is whole, in any notation.
     pub(crate) fn to_big_int(&self) -> Option<BigInt> {
         if let Form::Whole(whole) = &self.0 {
             return Some((*whole).into());
@@ -98,7 +98,7 @@ impl Number {
         format!("{sign}{}{}{}", decimal.head, decimal.tail, "0".repeat(zeros)).parse().ok()
     }
 
-    /// Bytes of its text, if it is kept as one.
+    /// Bytes of memory of its text; 0 if it is not kept as text.
     pub(crate) fn text_bytes(&self) -> usize {
         match &self.0 {
             Form::Whole(_) => 0,
@@ -106,13 +106,13 @@ impl Number {
         }
     }
 
-    /// Its text, of which that of a small one is written to a buffer: nothing is allocated.
+    /// The number's text, without allocation: a [`Form::Whole`] is written to the buffer.
     fn text<'a>(&'a self, buffer: &'a mut [u8; MAX_DIGITS]) -> &'a str {
         match &self.0 {
             Form::Text(text) => text,
             Form::Whole(whole) => {
                 let mut rest = buffer.as_mut_slice();
-                // 64 bits fit.
+                // The buffer has room for any 64-bit integer.
                 let _ = write!(rest, "{whole}");
                 let left = rest.len();
                 let written = MAX_DIGITS.saturating_sub(left);
@@ -121,7 +121,7 @@ impl Number {
         }
     }
 
-    /// The nearest float; what is too large is infinite.
+    /// The nearest float; infinite if the number is too large.
     pub fn as_f64(&self) -> f64 {
         match &self.0 {
             Form::Whole(whole) => *whole as f64,
@@ -178,13 +178,13 @@ impl Ord for Number {
         let (mut one_buffer, mut other_buffer) = ([0; MAX_DIGITS], [0; MAX_DIGITS]);
         match (Decimal::read(self.text(&mut one_buffer)), Decimal::read(other.text(&mut other_buffer))) {
             (Some(one), Some(other)) => one.cmp(&other),
-            // Both were read when they were made.
+            // Both parse, since they were parsed when they were created.
             (one, other) => one.is_some().cmp(&other.is_some()),
         }
     }
 }
 
-/// What a number is worth: 0.HEADTAIL × 10^position, without zeros at either end. Both parts are empty for zero.
+/// The value of a number: 0.HEADTAIL × 10^position, without zeros at either end. Both parts are empty for zero.
 #[derive(Clone, Copy)]
 struct Decimal<'a> {
     negative: bool,
@@ -194,7 +194,7 @@ struct Decimal<'a> {
 }
 
 impl<'a> Decimal<'a> {
-    /// Reads JSON's grammar of a number, and nothing else.
+    /// Parses JSON's grammar of a number, and nothing else.
     fn read(text: &'a str) -> Option<Self> {
         let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
@@ -225,7 +225,7 @@ impl<'a> Decimal<'a> {
         if head.is_empty() && tail.is_empty() {
             return Some(Self { negative: false, head, tail, position: 0 });
         }
-        // Zeros before the first digit that counts.
+        // The number of zeros before the first significant digit.
         let leading = match whole.trim_start_matches('0') {
             "" => whole.len().checked_add(fraction.len() - fraction.trim_start_matches('0').len())?,
             head => whole.len() - head.len(),

@@ -18,12 +18,12 @@ pub(crate) const ENTRIES: &[Entry] = &[
 const KILO: u64 = 1_000;
 const KIBI: u64 = 1_024;
 
-/// `0.001` as the float that OPA multiplies with: a numerator, over two to a power.
+/// `0.001` as the float by which OPA multiplies: a numerator, and the exponent of a denominator that is a power of two.
 const MILLI: (u64, u32) = (1_152_921_504_606_847, 60);
 
 fn range_step(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
-    // To read one takes the square of its digits.
+    // Parsing a number takes time quadratic in its digits.
     context.work(limit::DIGITS.saturating_mul(limit::DIGITS / 16))?;
     let whole = |position: usize| {
         operands.number(position)?.to_big_int().ok_or_else(|| {
@@ -54,10 +54,10 @@ fn range_step(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Array(numbers)))
 }
 
-/// Digits of a number of 64 bits.
+/// Maximum number of digits of a 64-bit integer.
 const I64_DIGITS: usize = 20;
 
-/// Work of writing this many digits: their square.
+/// Work of writing this many digits, which is quadratic.
 fn written_work(digits: usize) -> usize {
     digits.saturating_mul(digits / 64 + 16)
 }
@@ -69,7 +69,7 @@ fn written(number: &BigInt) -> Result<Number, Fault> {
     }
 }
 
-/// A quantity of Kubernetes or SI: `10M`, `200Mi`, `50m`. Exact.
+/// Parses a quantity of Kubernetes or SI, such as `10M`, `200Mi`, `50m`, exactly.
 fn parse_units(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).text(0)?.replace('"', "");
     let (amount, unit) = split(&text)?;
@@ -91,7 +91,7 @@ fn parse_units(arguments: &[Value], context: &Context) -> Outcome {
     let text = if rest.is_zero() {
         if whole.is_zero() { whole.to_string() } else { format!("{sign}{whole}") }
     } else {
-        // Ten decimals, halves away from zero.
+        // Ten decimals; halves are rounded away from zero.
         let scaled: BigUint = (numerator * BigUint::from(10_u8).pow(10) * 2_u8 + &denominator) / (denominator * 2_u8);
         let digits = format!("{scaled:0>11}", scaled = scaled.to_string());
         let (whole, decimals) = digits.split_at_checked(digits.len().saturating_sub(10)).unwrap_or((&digits, "0"));
@@ -100,7 +100,7 @@ fn parse_units(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Number(Number::parse(&text).ok_or("the amount has too many digits")?)))
 }
 
-/// A number of bytes: `10MB`, `1.5GiB`; whatever its case, `m` is a million. Cut to whole bytes.
+/// Parses a number of bytes, such as `10MB` or `1.5GiB`, and truncates it to whole bytes; `m` is a million in either case.
 fn parse_bytes(arguments: &[Value], context: &Context) -> Outcome {
     let text = Operands(arguments).text(0)?.to_lowercase().replace('"', "");
     let (amount, unit) = split(&text)?;
@@ -111,7 +111,7 @@ fn parse_bytes(arguments: &[Value], context: &Context) -> Outcome {
     let factor = factor.ok_or_else(|| format!("byte unit {} not recognized", excerpt(unit)))?;
     let amount = Decimal::read(amount).ok_or("could not parse byte amount to a number")?;
     context.work(amount.work())?;
-    // OPA computes with 64 bits of mantissa, for the amount and for the product.
+    // OPA uses a mantissa of 64 bits for the amount and for the product.
     let (mantissa, exponent) = rounded(amount.digits, &BigUint::from(10_u8).pow(amount.decimals));
     let (mantissa, more) = rounded(mantissa * factor, &BigUint::one());
     let exponent = exponent.saturating_add(more);
@@ -154,7 +154,7 @@ fn split(text: &str) -> Result<(&str, &str), Fault> {
     }
 }
 
-/// What a unit stands for, save for `m`.
+/// The factor of a unit, except for `m`.
 fn power(unit: &str) -> Option<BigUint> {
     let (base, exponent) = match unit {
         "" => (1, 0),
@@ -183,14 +183,14 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// What it takes to divide and to write it.
+    /// Work of dividing and of writing the decimal.
     fn work(&self) -> usize {
         let digits = usize::try_from(self.digits.bits() / 3).unwrap_or(usize::MAX);
         let decimals = usize::try_from(self.decimals).unwrap_or(usize::MAX);
         written_work(digits.saturating_add(decimals).saturating_mul(2)).saturating_add(500)
     }
 
-    /// Reads `-1.5e3`, `.5`, `1.` and the like; `None` also for what has more digits than [`limit::DIGITS`].
+    /// Parses numbers such as `-1.5e3`, `.5` and `1.`; `None` also if there are more digits than [`limit::DIGITS`].
     fn read(text: &str) -> Option<Self> {
         let (is_negative, rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -220,13 +220,13 @@ impl Decimal {
     }
 }
 
-/// A fraction as a whole number of 64 bits at most and an exponent of two: the nearest, of two the even one.
+/// A fraction as an integer of at most 64 bits and an exponent of two, rounded to nearest, ties to even.
 fn rounded(numerator: BigUint, denominator: &BigUint) -> (BigUint, i64) {
     if numerator.is_zero() {
         return (numerator, 0);
     }
     let bits = |number: &BigUint| i64::try_from(number.bits()).unwrap_or(i64::MAX);
-    // One or two bits more than needed; the last one records a remainder.
+    // The quotient has two or three bits more than needed, from which it is rounded.
     let shift = 66 - (bits(&numerator) - bits(denominator));
     let by = shift.unsigned_abs();
     let (quotient, rest) =

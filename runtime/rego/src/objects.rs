@@ -1,4 +1,4 @@
-//! `object.subset`, `graph.reachable_paths`, and the casts that Rego once had.
+//! `object.subset`, `graph.reachable_paths`, and Rego's former cast functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ fn subset(arguments: &[Value], context: &Context) -> Outcome {
     let is_subset = match arguments {
         [Value::Array(all), Value::Set(part)] => {
             context.work(found_in(all.iter(), part.len()))?;
-            // Counted as OPA does, which takes an element that stands twice for two.
+            // Counted as in OPA, where a repeated element counts twice.
             let found = all.iter().filter(|element| part.contains(element)).count();
             !all.is_empty() && found >= part.len()
         }
@@ -47,12 +47,12 @@ fn subset(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Bool(is_subset)))
 }
 
-/// Whether a collection holds another; `None` where they are not collections of one type.
+/// Whether a collection contains another; `None` if they are not collections of the same type.
 fn within(all: &Value, part: &Value, context: &Context) -> Result<Option<bool>, Fault> {
     Ok(Some(match (all, part) {
         (Value::Object(all), Value::Object(part)) => object_within(all, part, context)?,
         (Value::Set(all), Value::Set(part)) => {
-            // Where one is much smaller its elements are looked up, else both are iterated.
+            // If one set is much smaller, its elements are looked up; else both are iterated.
             context.work(found_in(part.iter(), all.len()).saturating_add(all.len().saturating_mul(10)))?;
             part.is_subset(all)
         }
@@ -61,7 +61,7 @@ fn within(all: &Value, part: &Value, context: &Context) -> Result<Option<bool>, 
     }))
 }
 
-/// Work of looking values up among others: each is compared with those on the way to its place.
+/// Work of looking values up among others: a lookup compares a value once at each level of the tree.
 fn found_in<'a>(values: impl Iterator<Item = &'a Value>, others: usize) -> usize {
     let levels = usize::try_from(others.checked_ilog2().unwrap_or(0)).unwrap_or(0).saturating_add(4);
     let weight = values.map(Value::weight).fold(0, usize::saturating_add);
@@ -75,7 +75,7 @@ fn object_within(
 ) -> Result<bool, Fault> {
     context.work(found_in(part.keys(), all.len()))?;
     for (key, value) in part {
-        // At each level the two are compared as a whole.
+        // The two values are compared as a whole at each level.
         context.work(value.weight().saturating_mul(3))?;
         let Some(held) = all.get(key) else { return Ok(false) };
         if held != value && !within(held, value, context)?.unwrap_or(false) {
@@ -85,7 +85,7 @@ fn object_within(
     Ok(true)
 }
 
-/// Whether an array stands in another one, in one piece.
+/// Whether an array is a contiguous part of another.
 fn array_within(all: &[Value], part: &[Value], context: &Context) -> Result<bool, Fault> {
     if part.is_empty() {
         return Ok(true);
@@ -94,7 +94,7 @@ fn array_within(all: &[Value], part: &[Value], context: &Context) -> Result<bool
     let weights: Vec<usize> = part.iter().map(|wanted| wanted.weight()).collect();
     for window in all.windows(part.len()) {
         let mut is_here = true;
-        // As far as the two are the same, which is where the comparison ends.
+        // Charges up to the first difference, where the comparison ends.
         for ((held, wanted), work) in window.iter().zip(part).zip(&weights) {
             context.work(*work)?;
             if held != wanted {
@@ -109,7 +109,7 @@ fn array_within(all: &[Value], part: &[Value], context: &Context) -> Result<bool
     Ok(false)
 }
 
-/// All paths from some nodes through a graph, of which none goes through a node twice.
+/// All paths from the given nodes through a graph that visit no node twice.
 fn reachable_paths(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let mut walk = Walk { graph: operands.object(0)?, paths: BTreeSet::new(), nodes: 0, context };
@@ -131,21 +131,22 @@ fn reachable_paths(arguments: &[Value], context: &Context) -> Outcome {
 struct Walk<'a> {
     graph: &'a BTreeMap<Value, Value>,
     paths: BTreeSet<Value>,
-    /// Nodes of all paths together.
+    /// Number of nodes in all paths together.
     nodes: usize,
     context: &'a Context,
 }
 
 impl<'a> Walk<'a> {
-    /// Goes on to a node, whether or not the path has met it: only the first step can lead back to where it began.
+    /// Continues a path with a node. The caller checks that the path does not contain the node, except in the first step,
+    /// which can lead back to the start.
     fn on(&mut self, node: &'a Value, path: &mut Vec<&'a Value>) -> Result<(), Fault> {
-        // It is looked up in the graph, and in the path.
+        // The node is looked up in the graph and in the path.
         let compared = path.len().saturating_add(20);
         self.context.work((node.weight() / 4).saturating_mul(compared).saturating_add(50))?;
         if path.len() > limit::DEPTH {
             return Err(format!("a path has more than {} nodes", limit::DEPTH).into());
         }
-        // What the graph does not know is not part of the path.
+        // A node that the graph does not have as a key is not part of the path.
         let Some(edges) = self.graph.get(node) else { return self.end(path) };
         path.push(node);
         match Elements::of(edges).filter(|edges| edges.len() > 0) {
@@ -169,7 +170,7 @@ impl<'a> Walk<'a> {
         if self.nodes > limit::ELEMENTS {
             return Err(too_many());
         }
-        // Its nodes are copied, and compared with those of other paths on the way to its place.
+        // The path's nodes are copied, and compared with those of other paths during insertion.
         let weight = path.iter().map(|node| node.weight()).fold(2 * weight::ELEMENT, usize::saturating_add);
         self.context.charge(weight)?;
         self.context.work_on(weight.saturating_mul(4))?;

@@ -1,4 +1,4 @@
-//! The arguments of a call, by type: with the messages that OPA has for those of another one.
+//! Typed access to the arguments of a call, with OPA's messages for wrong types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ impl<'a> Operands<'a> {
         self.any(position)?.as_number().ok_or_else(|| self.wrong(position, "number"))
     }
 
-    /// A number that is whole and of 64 bits.
+    /// A 64-bit integer.
     pub(crate) fn integer(self, position: usize) -> Result<i64, Fault> {
         let number = self.number(position)?;
         number.as_i64().ok_or_else(|| {
@@ -44,7 +44,7 @@ impl<'a> Operands<'a> {
         Elements::of(self.any(position)?).ok_or_else(|| self.wrong(position, "one of {array, set}"))
     }
 
-    /// One text, or the texts of an array or a set.
+    /// A single text, or the texts of an array or a set.
     pub(crate) fn texts(self, position: usize) -> Result<Vec<&'a str>, Fault> {
         if let Value::String(text) = self.any(position)? {
             return Ok(vec![text]);
@@ -55,14 +55,14 @@ impl<'a> Operands<'a> {
         texts.ok_or_else(|| self.wrong(position, "a collection of strings"))
     }
 
-    /// That an argument has another type than the function takes.
+    /// The fault for an argument of a wrong type.
     pub(crate) fn wrong(self, position: usize, expected: &str) -> Fault {
         let got = self.0.get(position).map_or("nothing", Value::type_name);
         format!("operand {} must be {expected} but got {got}", position.saturating_add(1)).into()
     }
 }
 
-/// An array's or a set's elements.
+/// The elements of an array or a set.
 #[derive(Clone, Copy)]
 pub(crate) enum Elements<'a> {
     Array(&'a [Value]),
@@ -93,12 +93,12 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// That a result would be longer than [`limit::TEXT_BYTES`].
+/// The fault for a text that would be longer than [`limit::TEXT_BYTES`].
 pub(crate) fn too_long() -> Fault {
     format!("the text would be longer than {} bytes", limit::TEXT_BYTES).into()
 }
 
-/// That a result would have more than [`limit::ELEMENTS`].
+/// The fault for a result that would have more elements than [`limit::ELEMENTS`].
 pub(crate) fn too_many() -> Fault {
     format!("the result would have more than {} elements", limit::ELEMENTS).into()
 }

@@ -1,4 +1,4 @@
-//! `json.patch`: RFC 6902 as OPA has it, over sets too.
+//! `json.patch`: RFC 6902 as in OPA, which also patches sets.
 
 use std::collections::BTreeSet;
 
@@ -26,13 +26,13 @@ fn patch(arguments: &[Value], context: &Context) -> Outcome {
     Ok(document.value)
 }
 
-/// The most that a document may weigh: what the values of one call are held to.
+/// Maximum weight of a document in bytes, as for the values of one call.
 const HEAVIEST: usize = limit::ELEMENTS * 2 * weight::ELEMENT;
 
 struct Document<'c> {
-    /// None once it has been removed whole.
+    /// `None` once the whole document has been removed.
     value: Option<Value>,
-    /// Bytes of what it was, and of all that was put in since it was last replaced whole.
+    /// Bytes of the original document plus those of all insertions since the document was last replaced as a whole.
     weight: usize,
     context: &'c Context,
 }
@@ -45,7 +45,7 @@ impl Document<'_> {
         let attribute = |name: &str| operation.get(&Value::from(name));
         let required =
             |name: &str| attribute(name).ok_or_else(|| Fault::from(format!("missing required attribute '{name}'")));
-        // An operation looks up keys in the document, may shift an array's elements, and may compare all of it.
+        // An operation looks up keys in the document, and may shift an array's elements or compare the whole document.
         self.context.work((self.weight / 32).saturating_add(200))?;
         let path = self::path(required("path")?, self.context)?;
         let op = required("op")?;
@@ -66,7 +66,7 @@ impl Document<'_> {
             "copy" => {
                 let from = self::path(required("from")?, self.context)?;
                 let found = self.find(&from)?;
-                // A copy of what is large enough is refused before it is made.
+                // A copy that is too large is refused before it is made.
                 let weight = found.weight();
                 self.context.charge(weight)?;
                 self.context.work_on(weight)?;
@@ -157,7 +157,7 @@ impl Document<'_> {
     }
 }
 
-/// Changes what is at a path.
+/// Changes the value at a path.
 fn within(
     value: &mut Value,
     path: &[Value],
@@ -176,7 +176,7 @@ fn within(
     within(child.ok_or_else(|| missing(key))?, rest, change)
 }
 
-/// An element that changes finds another place in its set.
+/// Changes an element of a set, which is removed and inserted again because its order may change.
 fn within_element(
     elements: &mut BTreeSet<Value>,
     key: &Value,
@@ -197,7 +197,7 @@ fn missing(key: &Value) -> Fault {
     format!("path {key} does not exist").into()
 }
 
-/// A path: keys, or `/a/b` with `~1` for a slash and `~0` for a tilde. Slashes at the start do not count.
+/// Parses a path: an array of keys, or `/a/b` with `~1` for a slash and `~0` for a tilde. Leading slashes are ignored.
 fn path(value: &Value, context: &Context) -> Result<Vec<Value>, Fault> {
     let keys = value.as_str().map_or(0, |text| text.bytes().filter(|byte| *byte == b'/').count().saturating_add(1));
     let weight = value.weight().saturating_mul(2).saturating_add(keys.saturating_mul(weight::ELEMENT + weight::TEXT));
@@ -218,7 +218,7 @@ fn path(value: &Value, context: &Context) -> Result<Vec<Value>, Fault> {
     }
 }
 
-/// An index of an array; `-` is the one after the last.
+/// Parses an index of an array; `-` is the index after the last element.
 fn index(length: usize, key: &Value) -> Result<usize, Fault> {
     let index = match key {
         Value::Number(number) => number.as_i64(),

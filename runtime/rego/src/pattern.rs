@@ -1,9 +1,9 @@
-//! Compiled regular expressions, searched in steps that count.
+//! Compiled regular expressions whose searches are charged step by step.
 //!
-//! A search of the crate `regex` cannot be interrupted, and its cost is not known beforehand: with a hostile expression
-//! each match may cost the text's length times the expression's size. So the automaton of its own library is stepped
-//! through here, byte by byte. That finds the end of a match; the library then finds its start and groups in the text
-//! up to there, which costs at most the expression's size times the text's length.
+//! A search of the crate `regex` cannot be interrupted, and its cost is not known in advance: with a hostile expression
+//! each match may cost the text's length times the expression's size. So this code steps through the automaton of the
+//! underlying library, `regex-automata`, byte by byte. That finds the end of a match; the library then finds its start
+//! and groups in the text up to there, which costs at most the expression's size times the text's length.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use regex_automata::{Anchored, Input};
 use crate::builtin::{Fault, excerpt};
 use crate::{Context, limit, re2};
 
-/// What an expression is asked for.
+/// The results that a compiled expression can return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Whether and where it matches.
     Matches,
-    /// And what its groups are.
+    /// Also the groups.
     Groups,
 }
 
@@ -32,17 +32,17 @@ pub(crate) enum Kind {
 pub(crate) struct Pattern {
     ends: DFA,
     begins: PikeVM,
-    /// Groups that have a name, with their numbers; Go lets several have the same.
+    /// Names of groups, with the groups' numbers; Go allows several groups with the same name.
     names: Vec<(String, usize)>,
-    /// Slots for the begins and ends of groups.
+    /// Number of slots for the starts and ends of groups.
     slots: usize,
     states: usize,
     bytes: usize,
-    /// Work of compiling it.
+    /// Work of compiling the expression.
     cost: usize,
 }
 
-/// Where a match is, and its groups: begins and ends by turns.
+/// A match and its groups, as alternating start and end offsets.
 pub(crate) struct Match {
     slots: Vec<Option<NonMaxUsize>>,
 }
@@ -56,7 +56,7 @@ impl Match {
         self.slot(1).unwrap_or_default()
     }
 
-    /// The text of a group, if it took part.
+    /// The text of a group; `None` if the group did not take part in the match.
     pub(crate) fn group<'t>(&self, number: usize, text: &'t str) -> Option<&'t str> {
         let begin = number.checked_mul(2)?;
         text.get(self.slot(begin)?..self.slot(begin.checked_add(1)?)?)
@@ -67,29 +67,29 @@ impl Match {
     }
 }
 
-/// What a state of the automaton costs where it is gone through, in nanoseconds: a set of states is put together, or a thread of a
-/// search goes on.
+/// Cost of visiting a state of the automaton in nanoseconds: a set of states is built, or a thread of a search continues.
 const STATE: usize = 12;
 
-/// Work of a cached step, a check of the budget included.
+/// Work of a cached step, including a check of the budget.
 const STEP: usize = 4;
 
-/// Work of compiling a state, and of compiling anything at all.
+/// Work of compiling a state, and of compiling an empty expression.
 const COMPILED_STATE: usize = 150;
 const COMPILED: usize = 15_000;
 
-/// Work and memory of a class of Unicode's while it is read: thousands of ranges.
+/// Work and memory of parsing a Unicode class, which has thousands of ranges.
 const UNICODE_CLASS: (usize, usize) = (150_000, 32 * 1024);
 
-/// How often a class is gone through where its letters' cases do not matter.
+/// Number of passes over a class if letter case is ignored.
 const FOLDED: usize = 24;
 
 impl Pattern {
-    /// Compiles an expression of Go's.
+    /// Compiles an expression in Go's syntax.
     ///
     /// # Errors
     ///
-    /// Where Go does not take it, and where it is larger than [`limit::PATTERN_BYTES`] and [`limit::COMPILED_BYTES`].
+    /// If Go does not accept the expression, if it exceeds [`limit::PATTERN_BYTES`] or [`limit::COMPILED_BYTES`], or if
+    /// the budget is spent.
     pub(crate) fn compile(pattern: &str, kind: Kind, context: &Context) -> Result<Self, Fault> {
         let before = context.work_left();
         let fault = |reason: &str| Fault::from(format!("error parsing regexp {:?}: {reason}", excerpt(pattern)));
@@ -99,7 +99,7 @@ impl Pattern {
         context.work(pattern.len().saturating_mul(400).saturating_add(COMPILED))?;
         context.charge(pattern.len().saturating_mul(256))?;
         let translated = re2::translate(pattern).map_err(fault)?;
-        // Beyond ASCII, any class is one of Unicode's: `[^a]` with cases folded too.
+        // With case folding, any class is a Unicode class, even `[^a]`.
         let folds = if translated.folds_case { FOLDED } else { 1 };
         let (work, weight) = UNICODE_CLASS;
         context.work(translated.unicode_classes.saturating_mul(work).saturating_mul(folds))?;
@@ -111,12 +111,12 @@ impl Pattern {
         let read = read.map_err(|error| fault(error.to_string().lines().last().unwrap_or("not an expression")))?;
         let captures = if kind == Kind::Groups { WhichCaptures::All } else { WhichCaptures::Implicit };
         let size = thompson::Config::new().nfa_size_limit(Some(limit::COMPILED_BYTES)).which_captures(captures);
-        // At worst it is given up only at its bound.
+        // In the worst case compilation fails only when it reaches its size limit.
         context.charge(limit::COMPILED_BYTES)?;
         let nfa = thompson::Compiler::new().configure(size).build_from_hir(&read);
         let nfa = nfa.map_err(|error| match error.size_limit() {
             Some(_) => {
-                // Its states were put together all the same.
+                // The states up to the limit were built.
                 let _ = context.work((limit::COMPILED_BYTES / 24).saturating_mul(COMPILED_STATE));
                 fault("expression too large")
             }
@@ -136,35 +136,35 @@ impl Pattern {
         Some(Self { ends, begins, names, slots, states, bytes, cost })
     }
 
-    /// The group that a name stands for, of several the first that took part.
+    /// The text of the group with this name; of several such groups the first that took part.
     pub(crate) fn named<'t>(&self, name: &str, found: &Match, text: &'t str) -> Option<&'t str> {
         let mut named = self.names.iter().filter(|(known, _)| known == name);
         named.find_map(|&(_, number)| found.group(number, text))
     }
 
-    /// How many states it has.
+    /// The number of the automaton's states.
     pub(crate) fn states(&self) -> usize {
         self.states
     }
 
-    /// Bytes that it takes.
+    /// Bytes of memory of the compiled expression.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Work of compiling it.
+    /// Work of compiling the expression.
     pub(crate) fn cost(&self) -> usize {
         self.cost
     }
 
-    /// How many names its groups have.
+    /// The number of named groups.
     pub(crate) fn names(&self) -> usize {
         self.names.len()
     }
 
     /// Begins a search of a text.
     pub(crate) fn search<'s>(&'s self, text: &'s str, context: &'s Context) -> Result<Search<'s>, Fault> {
-        // What both automata keep for each state, and of one the places of groups for each state.
+        // The memory that both automata keep for each state, and the slots of groups that one keeps for each state.
         let places = self.states.saturating_mul(self.slots.saturating_add(2)).saturating_mul(32);
         context
             .charge(places.saturating_add(self.states.saturating_mul(64)).saturating_add(limit::SEARCH_BYTES / 4))?;
@@ -182,13 +182,13 @@ impl Pattern {
         })
     }
 
-    /// Whether it matches anywhere.
+    /// Whether the expression matches anywhere in the text.
     pub(crate) fn is_match(&self, text: &str, context: &Context) -> Result<bool, Fault> {
         Ok(self.search(text, context)?.end_from(0)?.is_some())
     }
 }
 
-/// A search for one match after the other.
+/// A search for successive matches.
 pub(crate) struct Search<'s> {
     pattern: &'s Pattern,
     text: &'s str,
@@ -197,12 +197,12 @@ pub(crate) struct Search<'s> {
     places: Option<pikevm::Cache>,
     at: usize,
     last_end: Option<usize>,
-    /// Bytes of the states that have been charged for.
+    /// Bytes of cached states that have been charged.
     grown: usize,
 }
 
 impl Search<'_> {
-    /// The next match, which does not overlap those before it; one of nothing does not touch the one before.
+    /// The next match, which does not overlap previous ones. An empty match directly after the previous match is skipped.
     pub(crate) fn next(&mut self) -> Result<Option<Match>, Fault> {
         loop {
             let Some(found) = self.from(self.at)? else { return Ok(None) };
@@ -218,7 +218,7 @@ impl Search<'_> {
         }
     }
 
-    /// Where the character behind a place ends.
+    /// The end of the character that begins at an offset.
     fn after(&self, at: usize) -> Option<usize> {
         let c = self.text.get(at..)?.chars().next()?;
         at.checked_add(c.len_utf8())
@@ -231,19 +231,19 @@ impl Search<'_> {
         self.context.work(length.saturating_mul(self.pattern.states).saturating_mul(STATE))?;
         self.context.work(slots.saturating_mul(8).saturating_add(500))?;
         let mut found = Match { slots: vec![None; self.pattern.slots] };
-        // Text after the end counts for look-ahead, but no match continues there.
+        // The text after the end is visible to look-around, but no match extends into it.
         let input = Input::new(self.text).span(start..end);
         let places = self.places.get_or_insert_with(|| self.pattern.begins.create_cache());
         let is_there = self.pattern.begins.search_slots(places, &input, &mut found.slots).is_some();
         if is_there { Ok(Some(found)) } else { Err("the expression cannot be searched for".into()) }
     }
 
-    /// Where the leftmost match from a place on ends; of several that begin there, the one that the expression prefers.
+    /// The end of the leftmost match at or after `start`; of several matches there, the one that the expression prefers.
     fn end_from(&mut self, start: usize) -> Result<Option<usize>, Fault> {
         let mut start = Some(start);
         while let Some(from) = start {
             match self.half(from)? {
-                // A match of nothing within a character is none.
+                // An empty match inside a character does not count.
                 Some(end) if !self.text.is_char_boundary(end) => start = from.checked_add(1),
                 end => return Ok(end),
             }
@@ -274,7 +274,7 @@ impl Search<'_> {
                     next
                 }
             };
-            // A state reports a match one byte after it.
+            // A state reports a match one byte late.
             if state.is_match() {
                 end = Some(at);
             } else if state.is_dead() || state.is_quit() {
@@ -287,18 +287,18 @@ impl Search<'_> {
     }
 }
 
-/// Expressions that are kept compiled. What each cost to compile counts once in each evaluation, whether or not it was kept: an
-/// evaluation comes to the same end whatever was evaluated before.
+/// A cache of compiled expressions. Each evaluation is charged once for compiling an expression, even if it is cached, so
+/// that the result of an evaluation does not depend on previous ones.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns {
     kept: HashMap<(String, Kind), (Arc<Pattern>, u64)>,
-    /// Bytes of those.
+    /// Bytes of all kept expressions.
     bytes: usize,
-    /// The number of the evaluation.
+    /// The number of the current evaluation.
     evaluation: u64,
 }
 
-/// Bytes of all expressions that are kept.
+/// Maximum bytes of all kept expressions.
 const MAX_BYTES: usize = 4 << 20;
 
 impl Patterns {
@@ -322,7 +322,7 @@ impl Patterns {
         Ok(compiled)
     }
 
-    /// Those of earlier evaluations go first, and then all.
+    /// If the cache is full, drops the expressions that this evaluation has not used, or all if that is not enough.
     fn make_room(&mut self, bytes: usize) {
         let evaluation = self.evaluation;
         let is_full = |this: &Self| this.kept.len() >= limit::PATTERNS || this.bytes.saturating_add(bytes) > MAX_BYTES;

@@ -1,18 +1,18 @@
-//! Regular expressions of Go (RE2's syntax), written as the crate `regex` reads them.
+//! Translation of Go's regular expressions (RE2's syntax) to the syntax of the crate `regex`.
 //!
-//! The two differ in small things: here `\d`, `\s`, `\w` and `\b` are those of ASCII, `[` needs no escape in a class, `\Q..\E`
-//! quotes, octal escapes are known, operators of repetition do not stack, and counts end at 1000.
+//! The two differ in details. In Go, `\d`, `\s`, `\w` and `\b` are ASCII only, `[` needs no escape in a class, `\Q..\E`
+//! quotes, octal escapes exist, repetition operators cannot be stacked, and counts are at most 1000.
 
 use std::fmt::Write;
 
 /// The largest count of a repetition.
 const MAX_REPEATS: u32 = 1_000;
 
-/// The expression as the crate `regex` has it.
+/// Translates an expression to the syntax of the crate `regex`.
 ///
 /// # Errors
 ///
-/// Where Go does not take it.
+/// If Go does not accept the expression.
 pub(crate) fn translate(pattern: &str) -> Result<Translated, &'static str> {
     let text = String::with_capacity(pattern.len());
     let mut translator = Translator {
@@ -35,11 +35,11 @@ pub(crate) fn translate(pattern: &str) -> Result<Translated, &'static str> {
 /// An expression in the syntax of the crate `regex`.
 pub(crate) struct Translated {
     pub(crate) text: String,
-    /// Groups that have a name, with their numbers.
+    /// Names of groups, with the groups' numbers.
     pub(crate) names: Vec<(String, usize)>,
-    /// Whether the cases of letters do not matter, anywhere in it.
+    /// Whether any part of the expression ignores letter case.
     pub(crate) folds_case: bool,
-    /// How many classes it has, and how many of them Unicode defines.
+    /// The number of its classes; `unicode_classes` of them are defined by Unicode.
     pub(crate) classes: usize,
     pub(crate) unicode_classes: usize,
 }
@@ -47,9 +47,9 @@ pub(crate) struct Translated {
 struct Translator<'a> {
     rest: &'a str,
     text: String,
-    /// Whether what stands before is an operator of repetition.
+    /// Whether the preceding item is a repetition operator.
     after_repeat: bool,
-    /// Groups so far.
+    /// Number of groups so far.
     groups: usize,
     names: Vec<(String, usize)>,
     folds_case: bool,
@@ -83,7 +83,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// What follows an operator of repetition: a `?` that makes it lazy, and no other operator.
+    /// Reads what follows a repetition operator: an optional `?`, which makes it lazy, and no other operator.
     fn repeated(&mut self, after_repeat: bool) -> Result<(), &'static str> {
         if after_repeat {
             return Err("invalid nested repetition operator");
@@ -95,7 +95,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// `{2}`, `{2,}` or `{2,5}`, of which the brace has been read; anything else is text.
+    /// Reads `{2}`, `{2,}` or `{2,5}` after its brace; `None` for anything else, which is plain text.
     fn counts(&mut self) -> Result<Option<&'a str>, &'static str> {
         let rest = self.rest;
         let Some((inner, after)) = rest.split_once('}') else { return Ok(None) };
@@ -118,13 +118,13 @@ impl<'a> Translator<'a> {
             _ => return Err("invalid repeat count"),
         }
         self.rest = after;
-        // The text from the brace on: it stands right before what was left.
+        // The text after the brace, up to and including the closing brace.
         let length = inner.len().saturating_add(1);
         self.text.push('{');
         Ok(rest.get(..length))
     }
 
-    /// What stands behind `(`.
+    /// Reads the start of a group after its `(`.
     fn group(&mut self) -> Result<(), &'static str> {
         self.text.push('(');
         let Some(rest) = self.rest.strip_prefix('?') else {
@@ -160,7 +160,7 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// What stands behind `\` outside of a class.
+    /// Reads an escape outside of a class, after its `\`.
     fn escape(&mut self) -> Result<(), &'static str> {
         let c = self.take().ok_or("trailing backslash at end of expression")?;
         match c {
@@ -180,7 +180,7 @@ impl<'a> Translator<'a> {
                 }
                 Ok(())
             }
-            // Ends a quotation that was not opened.
+            // `\E` without `\Q`.
             'E' => Err("invalid escape sequence"),
             _ => match self.class_escape(c)? {
                 Escape::Char(c) => self.literal(c),
@@ -192,7 +192,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// An escape that is known in and out of classes.
+    /// Reads an escape that is valid inside and outside of classes.
     fn class_escape(&mut self, c: char) -> Result<Escape, &'static str> {
         if matches!(c, 'd' | 'D' | 's' | 'S' | 'w' | 'W') {
             self.classes = self.classes.saturating_add(1);
@@ -219,7 +219,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// `L`, `{Greek}` or `{^Greek}`.
+    /// Reads a Unicode property: `L`, `{Greek}` or `{^Greek}`.
     fn property(&mut self, is_negated: bool) -> Result<String, &'static str> {
         self.unicode_classes = self.unicode_classes.saturating_add(1);
         let name = match self.take().ok_or("invalid character class range")? {
@@ -253,7 +253,7 @@ impl<'a> Translator<'a> {
         code.and_then(char::from_u32).ok_or("invalid escape sequence")
     }
 
-    /// Up to three octal digits; a single one other than zero would be a back reference.
+    /// Reads up to three octal digits; a single digit other than zero would be a back reference.
     fn octal(&mut self, first: char) -> Result<char, &'static str> {
         let more = self.rest.bytes().take(2).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
         if first != '0' && more == 0 {
@@ -265,7 +265,7 @@ impl<'a> Translator<'a> {
         code.and_then(char::from_u32).ok_or("invalid escape sequence")
     }
 
-    /// A class, of which `[` has been read.
+    /// Reads a class after its `[`.
     fn class(&mut self) -> Result<(), &'static str> {
         self.classes = self.classes.saturating_add(1);
         self.text.push('[');
@@ -294,7 +294,7 @@ impl<'a> Translator<'a> {
                 Escape::Char(low) => low,
             };
             self.literal(low)?;
-            // A hyphen before the end is one of the members.
+            // A hyphen at the end of the class is a member.
             if self.rest.starts_with('-') && !self.rest.starts_with("-]") {
                 self.rest = self.rest.get(1..).unwrap_or_default();
                 let c = self.take().ok_or("missing closing ]")?;
@@ -316,7 +316,7 @@ impl<'a> Translator<'a> {
         self.class_escape(c)
     }
 
-    /// `:alpha:]`, of which `[` has been read.
+    /// Reads `:alpha:]`, a named class after its `[`; `None` if it is something else.
     fn named_class(&mut self) -> Result<Option<&'a str>, &'static str> {
         let Some((name, after)) = self.rest.strip_prefix(':').and_then(|rest| rest.split_once(":]")) else {
             return Ok(None);
@@ -332,7 +332,7 @@ impl<'a> Translator<'a> {
         Ok(Some(name))
     }
 
-    /// A character that stands for itself.
+    /// Writes a literal character.
     fn literal(&mut self, c: char) -> Result<(), &'static str> {
         let code = u32::from(c);
         if c.is_ascii_alphanumeric() || !c.is_ascii() {
@@ -356,9 +356,9 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// What an escape stands for.
+/// The meaning of an escape.
 enum Escape {
     Char(char),
-    /// A class, as the crate `regex` writes it.
+    /// A class in the syntax of the crate `regex`.
     Class(String),
 }

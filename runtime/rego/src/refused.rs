@@ -1,4 +1,4 @@
-//! The functions that are not answered, and those that never reach a module.
+//! The functions that the host refuses, and those that the compiler removes.
 
 use crate::table::{Entry, Provider};
 

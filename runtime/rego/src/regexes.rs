@@ -1,4 +1,4 @@
-//! `regex.*`, as far as it is not compiled into the module.
+//! The functions `regex.*` that OPA does not compile into the module.
 
 use crate::builtin::{Fault, Outcome, excerpt};
 use crate::context::Text;
@@ -21,7 +21,7 @@ const COUNTS: &str =
 fn find_n(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (pattern, text, count) = (operands.text(0)?, operands.text(1)?, operands.integer(2)?);
-    // A negative number asks for all.
+    // A negative number means all matches.
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let pattern = context.pattern(pattern, Kind::Matches)?;
     let mut search = pattern.search(text, context)?;
@@ -46,7 +46,7 @@ fn split(arguments: &[Value], context: &Context) -> Outcome {
     let (mut begin, mut end) = (0, 0);
     while let Some(found) = search.next()? {
         end = found.start();
-        // Nothing stands before a match of nothing at the start.
+        // There is no part before an empty match at the start.
         if found.end() != 0 {
             parts.push(text.get(begin..end).unwrap_or_default())?;
         }
@@ -98,7 +98,7 @@ fn replace(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::from(replaced.take())))
 }
 
-/// A template with `$1`, `${1}`, `$name` and `${name}` for groups, and `$$` for `$`.
+/// Expands a template with `$1`, `${1}`, `$name` and `${name}` for groups, and `$$` for `$`.
 fn expand(mut template: &str, found: &Match, text: &str, pattern: &Pattern, to: &mut Text<'_>) -> Result<(), Fault> {
     let context = to.context();
     while let Some((before, after)) = template.split_once('$') {
@@ -109,7 +109,7 @@ fn expand(mut template: &str, found: &Match, text: &str, pattern: &Pattern, to: 
             continue;
         }
         let Some((name, rest)) = group_name(after) else {
-            // No group is meant.
+            // This `$` does not name a group.
             to.push('$')?;
             template = after;
             continue;
@@ -129,7 +129,7 @@ fn expand(mut template: &str, found: &Match, text: &str, pattern: &Pattern, to: 
     to.push_str(template)
 }
 
-/// The name behind `$`, and what follows it.
+/// The group's name after a `$`, and the text after the name.
 fn group_name(text: &str) -> Option<(&str, &str)> {
     let (braced, inner) = match text.strip_prefix('{') {
         Some(inner) => (true, inner),
@@ -144,7 +144,7 @@ fn group_name(text: &str) -> Option<(&str, &str)> {
     Some((name, rest))
 }
 
-/// Expressions between two delimiters, text around them: `urn:foo:{.*}`.
+/// `regex.template_match`: the template has expressions between two delimiters, such as `urn:foo:{.*}`; the rest is plain text.
 fn template_match(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (template, text) = (operands.text(0)?, operands.text(1)?);
@@ -176,7 +176,7 @@ fn template_match(arguments: &[Value], context: &Context) -> Outcome {
         } else if byte == end {
             level = level.checked_sub(1).ok_or_else(unbalanced)?;
             if level == 0 {
-                // Alone it has to be an expression too.
+                // The part must also be a valid expression by itself.
                 context.work(part.len().saturating_mul(4).saturating_add(800))?;
                 context.pattern(&format!("^{part}$"), Kind::Matches)?;
                 pattern.push_str(&format!("({part})"));
@@ -192,7 +192,7 @@ fn template_match(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Bool(context.pattern(&pattern, Kind::Matches)?.is_match(text, context)?)))
 }
 
-/// Text as an expression that matches it: Go's regexp.QuoteMeta.
+/// An expression that matches the text literally: Go's regexp.QuoteMeta.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for c in text.chars() {

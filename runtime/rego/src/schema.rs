@@ -1,8 +1,9 @@
-//! `json.match_schema` and `json.verify_schema`, by the crate `jsonschema`; and [`Schema`], for other crates with
+//! `json.match_schema` and `json.verify_schema`, with the crate `jsonschema`; and [`Schema`], for other crates that check
 //! third-party schemas.
 //!
-//! That crate cannot be stopped, so that what it will do is counted before: references are put in place first, and then schema and
-//! document are gone through as it will go through them. That walk costs about what it allows, and ends where the budget does.
+//! That crate cannot be interrupted, so its cost is counted in advance: references are replaced by their targets, and
+//! then schema and document are walked as the crate will walk them. The walk itself costs about as much as it charges,
+//! and stops when the budget is spent.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,76 +19,76 @@ use crate::operand::Operands;
 use crate::pattern::{Kind, Pattern};
 use crate::{Context, Value, limit, re2, weight};
 
-/// Complaints about one document; those after them are left out.
+/// Maximum number of violations that are reported for one document.
 const MAX_VIOLATIONS: usize = 100;
 
-/// Keywords under which names stand, and under these the schemas.
+/// Keywords whose value is an object of schemas by name.
 const OF_NAMES: [&str; 4] = ["dependencies", "dependentSchemas", "patternProperties", "properties"];
 
-/// Keywords under which no schemas stand.
+/// Keywords whose value contains no schemas.
 const OF_VALUES: [&str; 4] = ["const", "default", "enum", "examples"];
 
-/// Work and memory of compiling an object of a schema, which is held against its draft's own schema too.
+/// Work and memory of compiling an object in a schema, which is also validated against the draft's meta-schema.
 const PART: (usize, usize) = (14_000, 4_096);
-/// As [`PART`], of any other value in it.
+/// Like [`PART`], for any other value in a schema.
 const VALUE: (usize, usize) = (2_500, 512);
 
-/// Work and memory of a keyword that judges a value: it may complain.
+/// Work and memory of a keyword that checks a value and may report a violation.
 const EVALUATION: (usize, usize) = (150, 400);
 
-/// Bytes that an automaton of the crate `regex` may take while it searches, in each direction.
+/// Maximum bytes of an automaton of the crate `regex` during a search, in each direction.
 const SEARCH_BYTES: usize = 256 * 1024;
 
-/// Work of a state of such an automaton for each byte of a text.
+/// Work of one state of such an automaton for each byte of a text.
 const STATE: usize = 12;
 
 /// A schema, compiled within the budget of an evaluation.
 #[derive(Debug)]
 pub struct Schema {
     validator: Validator,
-    /// With what references name in their place.
+    /// The schema with references replaced by their targets.
     inlined: Json,
-    /// States of each pattern's automaton.
+    /// Number of states of each pattern's automaton.
     patterns: HashMap<String, usize>,
 }
 
-/// Why a schema or a document is not taken.
+/// Why a schema or a document is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// It takes more than the [`Budget`](crate::Budget) of the [`Context`] has.
+    /// The schema or document exceeds the [`Budget`](crate::Budget) of the [`Context`].
     #[error("it takes more {0} than it may: it has too many parts, references or patterns, or too large ones")]
     Spent(Spent),
-    /// It is none that is known here.
+    /// The schema is invalid or uses an unsupported keyword.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// What is wrong with a document.
+/// A violation of a schema by a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where, as names with points between them; `(root)` for the whole.
+    /// The place, as names separated by points; `(root)` for the whole document.
     pub field: String,
-    /// The keyword of the schema that it does not obey.
+    /// The violated keyword of the schema.
     pub keyword: String,
-    /// In words; long ones are cut off.
+    /// The message, cut to a maximum length.
     pub words: String,
 }
 
 impl Schema {
-    /// Compiles a schema. Draft 7 is meant unless `$schema` says otherwise.
+    /// Compiles a schema. The default is draft 7, unless `$schema` names another.
     ///
     /// # Errors
     ///
-    /// Where it is none, has references that lead elsewhere or around in a circle, or takes more than the budget has.
+    /// If the schema is invalid, if its references leave the document or are circular, or if the budget is spent.
     pub fn new(schema: &Json, context: &Context) -> Result<Self, SchemaError> {
         Self::compile(schema, context).map_err(|fault| of(fault, context))
     }
 
-    /// What is wrong with a document, at most 100 violations.
+    /// The violations of a document, at most 100.
     ///
     /// # Errors
     ///
-    /// Where to find out takes more than the budget has.
+    /// If the check would exceed the budget.
     pub fn violations(&self, document: &Json, context: &Context) -> Result<Vec<Violation>, SchemaError> {
         self.judge(document, context).map_err(|fault| of(fault, context))
     }
@@ -96,7 +97,7 @@ impl Schema {
         let draft = schema.get("$schema").and_then(Json::as_str);
         let mut inliner = Inliner {
             root: schema,
-            // From 2019 on what stands beside a reference counts too.
+            // From draft 2019-09 on, keywords beside a reference apply too.
             keeps_siblings: draft.is_some_and(|draft| draft.contains("2019-09") || draft.contains("2020-12")),
             open: Vec::new(),
             patterns: HashMap::new(),
@@ -107,7 +108,7 @@ impl Schema {
         let pattern_options = PatternOptions::regex().size_limit(limit::COMPILED_BYTES).dfa_size_limit(SEARCH_BYTES);
         let mut options = jsonschema::options()
             .with_pattern_options(pattern_options)
-            // Go's own: the other one compiles it, however large it gets.
+            // Go's syntax of regular expressions. The crate's own check would compile the expression without a size limit.
             .with_format("regex", |text| text.len() <= limit::PATTERN_BYTES && re2::translate(text).is_ok());
         if draft.is_none() {
             options = options.with_draft(Draft::Draft7);
@@ -143,7 +144,7 @@ fn of(fault: Fault, context: &Context) -> SchemaError {
     }
 }
 
-/// The words of an error as far as a line holds them; they may quote the whole document.
+/// The message of an error, cut to the length of a line, since it may quote the whole document.
 fn cut(error: &impl std::fmt::Display) -> String {
     struct Line(String);
     impl Write for Line {
@@ -155,12 +156,12 @@ fn cut(error: &impl std::fmt::Display) -> String {
         }
     }
     let mut line = Line(String::new());
-    // What does not fit is left out.
+    // An error here only means that the message was cut.
     let _ = write!(line, "{error}");
     line.0
 }
 
-/// `[true, null]`, or `[false, why]`.
+/// `json.verify_schema`: returns `[true, null]` or `[false, reason]`.
 pub(crate) fn verify_schema(arguments: &[Value], context: &Context) -> Outcome {
     let schema = document(Operands(arguments).any(0)?, context);
     let provider = match schema.and_then(|schema| Schema::compile(&schema, context)) {
@@ -170,7 +171,7 @@ pub(crate) fn verify_schema(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Array(provider.to_vec())))
 }
 
-/// `[whether it matches, violations]`.
+/// `json.match_schema`: returns `[whether it matches, violations]`.
 pub(crate) fn match_schema(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let instance = document(operands.any(0)?, context)?;
@@ -183,7 +184,7 @@ pub(crate) fn match_schema(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Array(vec![Value::Bool(violations.is_empty()), Value::Array(violations)])))
 }
 
-/// A document: JSON text, or a collection.
+/// Reads a document: JSON text, or an object or array.
 fn document(value: &Value, context: &Context) -> Result<Json, Fault> {
     match value {
         Value::String(text) => {
@@ -195,19 +196,19 @@ fn document(value: &Value, context: &Context) -> Result<Json, Fault> {
     }
 }
 
-/// A value as the other crate has it. Keys within keys double at each level: the bound on a text ends that.
+/// Converts a value to `serde_json`. Keys within keys double the text at each level, up to the bound of a text.
 fn json(value: &Value, context: &Context) -> Result<Json, Fault> {
     let weight = value.weight();
     context.charge(weight.saturating_mul(2))?;
     context.work(weight.saturating_mul(4))?;
     serde_json::to_value(value).map_err(|error| {
-        // A key's text was made up to its bound.
+        // A key's text was built up to its bound.
         let _ = context.work(limit::TEXT_BYTES * 8);
         error.to_string().into()
     })
 }
 
-/// Bytes of a value, roughly: what it takes to compare or to copy it.
+/// Approximate bytes of a value, a measure for the cost of comparing or copying it.
 fn size(value: &Json) -> usize {
     let inner = match value {
         Json::Array(elements) => elements.iter().map(size).fold(0, usize::saturating_add),
@@ -221,17 +222,17 @@ fn size(value: &Json) -> usize {
     inner.saturating_add(weight::ELEMENT)
 }
 
-/// Goes through a schema and a document as the other crate will.
+/// Walks a schema and a document as the crate `jsonschema` will.
 struct Walk<'a> {
     patterns: &'a HashMap<String, usize>,
-    /// Bytes that each pattern's automaton may have grown to.
+    /// Bytes to which each pattern's automaton may have grown.
     grown: RefCell<HashMap<&'a str, usize>>,
     context: &'a Context,
 }
 
 impl<'a> Walk<'a> {
-    /// Charges for what a schema is asked of a value. `path` is how long the value's place is, and `times` how often it is asked: where
-    /// one of several is to hold, each is asked whether it does, and then what is wrong.
+    /// Charges for checking a value against a schema. `path` is the length of the value's path, and `times` the number of
+    /// checks: in `anyOf` and similar, each schema is first checked for a match and then for its violations.
     fn judge(&self, schema: &'a Json, value: &Json, path: usize, times: usize) -> Result<(), Fault> {
         let (work, weight) = EVALUATION;
         self.work(work, times)?;
@@ -251,7 +252,7 @@ impl<'a> Walk<'a> {
                 ("patternProperties", Json::Object(patterns)) => {
                     for (pattern, asked) in patterns {
                         for (key, value) in value.as_object().into_iter().flatten() {
-                            // Fields without a matching pattern are searched again, to find additional ones.
+                            // Fields are matched against the patterns a second time to find additional ones.
                             self.search(pattern, key, times.saturating_mul(2))?;
                             self.judge(asked, value, path.saturating_add(key.len()).saturating_add(1), times)?;
                         }
@@ -281,7 +282,7 @@ impl<'a> Walk<'a> {
                     }
                 }
                 ("unevaluatedProperties" | "unevaluatedItems", asked) => {
-                    // All that stands beside it is asked again.
+                    // All keywords beside it are checked again.
                     self.children(asked, value, path, times.saturating_mul(3))?;
                     self.work(size(schema), times)?;
                     self.context.charge(size(schema).saturating_mul(2))?;
@@ -297,7 +298,7 @@ impl<'a> Walk<'a> {
                 ("enum" | "const", asked) => {
                     let size = size(asked);
                     self.work(size.saturating_add(self::size(value)), times)?;
-                    // A complaint quotes it.
+                    // The violation quotes the expected value.
                     self.context.charge(size.saturating_mul(2))?;
                 }
                 ("required", Json::Array(names)) => {
@@ -316,7 +317,7 @@ impl<'a> Walk<'a> {
                     self.context.charge(value.as_str().map_or(0, str::len).saturating_mul(4))?;
                 }
                 ("multipleOf" | "divisibleBy", _) => self.work(4_000, times)?,
-                // Schemas of what a value holds, one for all or one for each.
+                // Schemas for the parts of a value, one for all or one for each.
                 (_, Json::Object(_)) => self.children(asked, value, path, times)?,
                 ("items" | "prefixItems", Json::Array(each)) => {
                     for (asked, value) in each.iter().zip(value.as_array().into_iter().flatten()) {
@@ -365,19 +366,19 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Puts what references name in their place.
+/// Replaces references by their targets.
 struct Inliner<'a> {
     root: &'a Json,
     keeps_siblings: bool,
     /// References that are being followed.
     open: Vec<String>,
-    /// States of the patterns that it met.
+    /// Number of states of the patterns found so far.
     patterns: HashMap<String, usize>,
     context: &'a Context,
 }
 
 impl Inliner<'_> {
-    /// Charges for a copy of a value, and for what is made of it.
+    /// Charges for copying a value and for compiling the copy.
     fn charge(&self, (work, weight): (usize, usize), bytes: usize) -> Result<(), Fault> {
         self.context.work(bytes.saturating_mul(24).saturating_add(work))?;
         self.context.charge(bytes.saturating_mul(8).saturating_add(weight))
@@ -396,7 +397,7 @@ impl Inliner<'_> {
                 ("$ref", Json::String(_)) | ("definitions" | "$defs", _) => continue,
                 ("$dynamicRef" | "$recursiveRef", _) => return Err(format!("`{keyword}` is not known here").into()),
                 (keyword, value) if OF_VALUES.contains(&keyword) => {
-                    // A draft's own schema compares the values of an `enum` with each other.
+                    // The draft's meta-schema compares the values of an `enum` with each other.
                     self.charge(VALUE, size(value))?;
                     value.clone()
                 }
@@ -430,7 +431,7 @@ impl Inliner<'_> {
         Ok(Json::Object(Map::from_iter([("allOf".to_owned(), Json::Array(vec![target, Json::Object(inlined)]))])))
     }
 
-    /// Compiles a pattern to measure it; searches compile it again, forwards and backwards.
+    /// Compiles a pattern to measure it, and charges for the crate's own compilations, forwards and backwards.
     fn pattern(&mut self, pattern: &str) -> Result<(), Fault> {
         let compiled: Arc<Pattern> = self.context.pattern(pattern, Kind::Matches)?;
         self.context.work(compiled.cost().saturating_mul(4))?;

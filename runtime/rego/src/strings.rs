@@ -46,11 +46,11 @@ fn any_match(operands: Operands<'_>, context: &Context, matches: fn(&str, &str) 
 fn count(arguments: &[Value], _: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (text, part) = (operands.text(0)?, operands.text(1)?);
-    // An empty part stands before, between and after all characters: `matches` counts so too.
+    // An empty part occurs before, between and after all characters; `matches` counts the same.
     Ok(Some(Value::from(i64::try_from(text.matches(part).count()).unwrap_or(i64::MAX))))
 }
 
-/// All places of a part in a text, in characters; they may overlap.
+/// `indexof_n`: the offsets of all occurrences of a part in a text, in characters. Occurrences may overlap.
 fn indexof_n(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (text, part) = (operands.text(0)?, operands.text(1)?);
@@ -72,13 +72,13 @@ fn indexof_n(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::Array(places)))
 }
 
-/// The first parts, or of a negative number the last ones.
+/// `strings.split_n`: the first parts, or with a negative number the last ones.
 fn split_n(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);
     let (text, delimiter, wanted) = (operands.text(0)?, operands.text(1)?, operands.integer(2)?);
     let count = usize::try_from(wanted.unsigned_abs()).unwrap_or(usize::MAX);
     let mut parts: Vec<&str> = Vec::new();
-    // Go splits by nothing into characters.
+    // With an empty delimiter Go splits into characters.
     let all: Box<dyn Iterator<Item = &str>> = match delimiter {
         "" => Box::new(text.split("").filter(|part| !part.is_empty())),
         _ => Box::new(text.split(delimiter)),

@@ -1,4 +1,4 @@
-//! Every built-in function of OPA 1.22, and who answers it.
+//! Every built-in function of OPA 1.22, and its provider.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,27 @@ pub(crate) struct Entry {
     pub(crate) provider: Provider,
 }
 
-/// Who answers a function.
+/// The provider of a function.
 pub(crate) enum Provider {
-    /// This crate.
+    /// This crate provides it.
     Host {
         arity: usize,
         function: fn(&[Value], &Context) -> Outcome,
-        /// What differs from `opa eval`, as a sentence; empty where nothing is known to.
+        /// The difference from `opa eval`, as a sentence; empty if none is known.
         differs: &'static str,
     },
-    /// `opa build` rewrites it, so that no module asks for it.
+    /// `opa build` rewrites calls of it, so that no module imports it.
     Compiler,
-    /// It is not answered.
+    /// The host does not provide it.
     Refused { why: &'static str, instead: &'static str },
 }
 
-/// A function that this crate answers as OPA does.
+/// The entry of a function that behaves as in OPA.
 pub(crate) const fn host(name: &'static str, arity: usize, function: fn(&[Value], &Context) -> Outcome) -> Entry {
     differing(name, arity, function, "")
 }
 
-/// A function that this crate answers, not quite as OPA does.
+/// The entry of a function that differs from OPA's.
 pub(crate) const fn differing(
     name: &'static str,
     arity: usize,
@@ -69,7 +69,7 @@ const FAMILIES: &[&[Entry]] = &[
     refused::ENTRIES,
 ];
 
-/// The functions that this crate answers.
+/// The functions that this crate provides.
 pub fn answered() -> impl Iterator<Item = Builtin> {
     entries().filter_map(|entry| crate::builtin(entry.name))
 }
@@ -79,7 +79,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     entries().map(|entry| entry.name).chain(IN_MODULE)
 }
 
-/// The page of documentation about them, `docs/rego-builtins.md`.
+/// The text of the page about built-in functions, `docs/rego-builtins.md`.
 pub fn page() -> String {
     let named = |is_such: fn(&Provider) -> bool| {
         sorted(entries().filter(|entry| is_such(&entry.provider)).map(|entry| entry.name).collect())
@@ -88,7 +88,7 @@ pub fn page() -> String {
     let alike = named(|provider| matches!(provider, Provider::Host { differs: "", .. }));
     let rewritten = named(|provider| matches!(provider, Provider::Compiler));
     let refused = named(|provider| matches!(provider, Provider::Refused { .. }));
-    // Functions with one remark are one row, in the order of their first names.
+    // Functions with the same remark share a row. Rows are ordered by their first names.
     let mut remarks: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (row, name) in entries().filter_map(|entry| Some((row(&entry.provider)?, entry.name))) {
         remarks.entry(row).or_default().push(name);
@@ -120,7 +120,7 @@ fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// A row of the table of functions that need a remark; `None` for the others, which are listed by name.
+/// The row of a function that needs a remark; `None` for others, which are listed by name.
 fn row(provider: &Provider) -> Option<String> {
     match provider {
         Provider::Host { differs: "", .. } | Provider::Compiler => None,
@@ -151,7 +151,8 @@ fn limits() -> String {
     rows.map(|(what, most, unit)| format!("| {what} | {} |\n", format!("{most} {unit}").trim_end())).concat()
 }
 
-/// What OPA 1.22 compiles into a module that calls it (its internal/compiler/wasm/wasm.go, `builtinsFunctions`).
+/// The functions that OPA 1.22 compiles into a module that calls them (OPA's internal/compiler/wasm/wasm.go,
+/// `builtinsFunctions`).
 pub(crate) const IN_MODULE: [&str; 96] = [
     "abs",
     "all",

@@ -1,46 +1,46 @@
-//! The text form of a value: what OPA's `opa_value_dump` writes and `opa_value_parse` reads. JSON, and beyond it `{1, 2}` and
-//! `set()` for sets, and keys of objects that are no strings.
+//! The text form of a value, which OPA's `opa_value_dump` writes and `opa_value_parse` reads: JSON, extended by `{1, 2}`
+//! and `set()` for sets, and by keys of objects that are not strings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 
 use crate::{Context, Number, Value, limit, weight};
 
-/// Text that is no value.
+/// The error for a text that is not a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: {reason}")]
 pub struct ParseError {
-    /// Where, in bytes from the start.
+    /// Offset of the error, in bytes from the start.
     pub offset: usize,
-    /// What is wrong there.
+    /// What is wrong.
     pub reason: &'static str,
 }
 
 impl Value {
-    /// Reads a value in Rego's own form, with sets and any keys.
+    /// Parses a value in Rego's form, with sets and any keys.
     ///
     /// # Errors
     ///
-    /// Where the text is no value, has something after it, or is nested deeper than [`limit::DEPTH`].
+    /// If the text is not a value, has something after it, or is nested deeper than [`limit::DEPTH`].
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Parser { text, offset: 0, form: Form::Rego, context: None }.whole()
     }
 
-    /// Reads JSON: as [`Value::parse`], without sets and with strings alone as keys. Of equal keys the last one counts.
+    /// Parses JSON: like [`Value::parse`], without sets and with only strings as keys. Of equal keys the last one counts.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Value::parse`].
     pub fn from_json(text: &str) -> Result<Self, ParseError> {
         Parser { text, offset: 0, form: Form::Json, context: None }.whole()
     }
 
-    /// As [`Value::parse`]; what is read counts as a part of an evaluation.
+    /// Like [`Value::parse`], and charges an evaluation for the value.
     pub(crate) fn parse_in(text: &str, context: &Context) -> Result<Self, ParseError> {
         Parser { text, offset: 0, form: Form::Rego, context: Some(context) }.whole()
     }
 
-    /// As [`Value::from_json`]; what is read counts as a part of an evaluation.
+    /// Like [`Value::from_json`], and charges an evaluation for the value.
     pub(crate) fn from_json_in(text: &str, context: &Context) -> Result<Self, ParseError> {
         Parser { text, offset: 0, form: Form::Json, context: Some(context) }.whole()
     }
@@ -84,7 +84,7 @@ fn separated<'a>(elements: impl IntoIterator<Item = &'a Value>, f: &mut fmt::For
     Ok(())
 }
 
-/// A string of JSON; as little of it escaped as JSON allows.
+/// Writes a JSON string, escaping only what JSON requires.
 pub(crate) fn quoted(text: &str, to: &mut impl Write) -> fmt::Result {
     to.write_char('"')?;
     for c in text.chars() {
@@ -101,7 +101,7 @@ pub(crate) fn quoted(text: &str, to: &mut impl Write) -> fmt::Result {
     to.write_char('"')
 }
 
-/// Comparisons on the way to a place among this many others.
+/// Number of comparisons for finding a place among this many others.
 fn levels(others: usize) -> usize {
     usize::try_from(others.checked_ilog2().unwrap_or(0)).unwrap_or(0).saturating_add(1)
 }
@@ -116,19 +116,19 @@ struct Parser<'a> {
     text: &'a str,
     offset: usize,
     form: Form,
-    /// The evaluation that it is read in.
+    /// The evaluation that is charged, if any.
     context: Option<&'a Context>,
 }
 
 impl Parser<'_> {
-    /// Says what comes into being, before it does.
+    /// Charges for bytes before they are allocated.
     fn charge(&self, bytes: usize) -> Result<(), ParseError> {
         let Some(context) = self.context else { return Ok(()) };
         let charged = context.charge(bytes).and_then(|()| context.work_on(bytes));
         charged.map_err(|_| self.error("it takes more than an evaluation may use"))
     }
 
-    /// Work of finding its place: it is compared with some of the present ones.
+    /// Charges for the comparisons that find a place among the present elements.
     fn charge_place(&self, weight_before: usize, others: usize) -> Result<(), ParseError> {
         let Some(context) = self.context else { return Ok(()) };
         let bytes = weight_before.saturating_sub(context.weight_left()).saturating_add(64);
@@ -189,7 +189,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An object or a set: the first separator decides.
+    /// Parses an object or a set, which the first separator distinguishes.
     fn braces(&mut self, depth: usize) -> Result<Value, ParseError> {
         self.skip();
         if self.took(b'}') {
@@ -257,7 +257,7 @@ impl Parser<'_> {
             let rest = self.rest();
             let plain =
                 rest.find(|c: char| c == '"' || c == '\\' || c < ' ').ok_or_else(|| self.error("`\"` is missing"))?;
-            // A text that has an escape in it grows by doubling.
+            // A text with an escape grows by doubling.
             self.charge(if text.is_empty() { plain + weight::TEXT } else { plain * 2 + 2 })?;
             text.push_str(rest.get(..plain).unwrap_or_default());
             self.offset += plain;
@@ -291,7 +291,7 @@ impl Parser<'_> {
         Ok(plain)
     }
 
-    /// `uXXXX` or a pair of surrogates; half of a pair becomes U+FFFD, as in Go.
+    /// Parses `uXXXX` or a pair of surrogates; half of a pair becomes U+FFFD, as in Go.
     fn unicode(&mut self) -> Result<char, ParseError> {
         let first = self.unit()?;
         if !(0xd800..0xdc00).contains(&first) {
@@ -330,7 +330,7 @@ impl Parser<'_> {
         if self.took(byte) { Ok(()) } else { Err(self.error(otherwise)) }
     }
 
-    /// Goes past a byte, and the blanks before it, if it is there.
+    /// Skips blanks, and then the byte if it is next. Returns whether it was.
     fn took(&mut self, byte: u8) -> bool {
         self.blank();
         let is_there = self.peek() == Some(byte);
@@ -346,7 +346,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Goes past a byte of ASCII.
+    /// Skips an ASCII byte.
     fn skip(&mut self) {
         self.offset += 1;
     }

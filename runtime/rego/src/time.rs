@@ -1,4 +1,4 @@
-//! `time.*`: nanoseconds since 1970, and what calendars and clocks make of them.
+//! `time.*`: conversions between nanoseconds since 1970 and calendar dates and times of day.
 
 use std::sync::LazyLock;
 
@@ -32,13 +32,13 @@ const SECOND: i64 = 1_000_000_000;
 
 const DAY: i64 = 86_400;
 
-/// Work of finding a time zone, and what holds in it at a time.
+/// Work of finding a time zone and its offset at a time.
 const ZONE: usize = 4_000;
 
-/// Time zones as they were when this was built: no node's files are asked.
+/// The time zones bundled at build time; the node's files are not read.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// A time in a zone, as a clock on the wall there shows it.
+/// A time in a zone, as local date and time of day.
 struct Moment {
     nanoseconds: i64,
     zone: TimeZone,
@@ -105,7 +105,7 @@ impl Moment {
 
 /// Days since 1970.
 pub(crate) fn days(date: Date) -> i64 {
-    // Dates are at most twenty thousand years apart.
+    // Dates are at most 20 000 years apart, so the span does not overflow.
     date.since(Date::constant(1970, 1, 1)).map(|span| i64::from(span.get_days())).unwrap_or_default()
 }
 
@@ -117,7 +117,7 @@ fn date_of(days: i64) -> Option<Date> {
 fn zone_named(name: &str) -> Result<TimeZone, Fault> {
     let unknown = || Fault::from(format!("unknown time zone {}", excerpt(name)));
     let zone = ZONES.get(name).map_err(|_| unknown())?;
-    // Names are found whatever their case; Go wants them as they are written.
+    // The lookup ignores letter case; Go requires the exact spelling.
     if zone.iana_name() == Some(name) { Ok(zone) } else { Err(unknown()) }
 }
 
@@ -129,12 +129,12 @@ fn offset_at(zone: &TimeZone, seconds: i64) -> i64 {
     info_at(zone, seconds).map_or(0, |info| i64::from(info.offset().seconds()))
 }
 
-/// A number that is whole and of 64 bits, however it is written: OPA takes `1e9` for one here.
+/// A 64-bit integer in any notation: OPA accepts `1e9` here.
 fn whole(number: &Number) -> Option<i64> {
     number.as_i64().or_else(|| number.to_big_int()?.try_into().ok())
 }
 
-/// Nanoseconds, if 64 bits hold them.
+/// Nanoseconds as a result; a fault if they do not fit in 64 bits.
 fn in_range(nanoseconds: i128) -> Outcome {
     match i64::try_from(nanoseconds) {
         Ok(nanoseconds) => Ok(Some(Value::from(nanoseconds))),
@@ -172,8 +172,8 @@ fn add_date(arguments: &[Value], context: &Context) -> Outcome {
     let first = Date::new(year, month, 1).map_err(|_| outside())?;
     let seconds = add(days(first), day)?.checked_mul(DAY).ok_or_else(outside)?;
     let mut seconds = add(seconds, moment.clock)?;
-    // A clock that is set shows some times twice and others never. Go takes the offset that holds at the time read as UTC's,
-    // and then the one that holds at the time which that gives.
+    // Where daylight saving time changes, some local times occur twice and others never. Like Go, this code takes the
+    // offset at the time read as UTC, and then the offset at the time that results from it.
     let first_guess = offset_at(&moment.zone, seconds);
     if first_guess != 0 {
         seconds = add(seconds, -offset_at(&moment.zone, add(seconds, -first_guess)?))?;
@@ -196,7 +196,7 @@ fn diff(arguments: &[Value], context: &Context) -> Outcome {
     let mut hours = to.hour() - from.hour();
     let mut minutes = to.minute() - from.minute();
     let mut seconds = to.second() - from.second();
-    // Each that is negative borrows from the next.
+    // Each negative part borrows from the next larger one.
     if seconds < 0 {
         seconds += 60;
         minutes -= 1;
@@ -297,7 +297,7 @@ impl Moment {
     }
 
     fn offset_text(&self, form: OffsetForm) -> String {
-        // Go cuts the seconds off before it asks for the sign.
+        // Go drops the seconds before it determines the sign.
         let minutes = self.offset / 60;
         let sign = if minutes < 0 { '-' } else { '+' };
         let colon = if form.has_colons() { ":" } else { "" };

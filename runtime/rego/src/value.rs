@@ -1,15 +1,15 @@
-//! A value of Rego.
+//! Rego's values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Number;
 
-/// A value of Rego: JSON's, and sets; an object's keys may be any value.
+/// A value of Rego: JSON's values and sets. Keys of objects may be any value.
 ///
-/// Ordered as OPA orders: null, booleans, numbers, strings, arrays, objects, sets; strings by their bytes, arrays and sets by
-/// their elements, objects by their sorted pairs. Numbers are equal by what they are worth: `1`, `1.0` and `1e0` are one.
+/// Ordered as in OPA: null, booleans, numbers, strings, arrays, objects, sets; strings by their bytes, arrays and sets by
+/// their elements, objects by their sorted pairs. Numbers are compared by value: `1`, `1.0` and `1e0` are equal.
 ///
-/// Strings are UTF-8; where OPA's may hold any bytes, functions that would make such a string fail instead.
+/// Strings are UTF-8. OPA's strings may hold any bytes; functions that would create such a string fail instead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// `null`.
@@ -29,7 +29,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value's type, as Rego's `type_name` and OPA's messages have it.
+    /// The name of the value's type, as in Rego's `type_name` and OPA's messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// The text, of a string.
+    /// The text of a string; `None` for other types.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text),
@@ -50,7 +50,7 @@ impl Value {
         }
     }
 
-    /// The truth, of a boolean.
+    /// The value of a boolean; `None` for other types.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Bool(truth) => Some(*truth),
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// The number, of a number.
+    /// The number; `None` for other types.
     pub fn as_number(&self) -> Option<&Number> {
         match self {
             Self::Number(number) => Some(number),
@@ -66,7 +66,7 @@ impl Value {
         }
     }
 
-    /// The elements, of an array.
+    /// The elements of an array; `None` for other types.
     pub fn as_array(&self) -> Option<&[Value]> {
         match self {
             Self::Array(elements) => Some(elements),
@@ -74,7 +74,7 @@ impl Value {
         }
     }
 
-    /// The pairs, of an object.
+    /// The pairs of an object; `None` for other types.
     pub fn as_object(&self) -> Option<&BTreeMap<Value, Value>> {
         match self {
             Self::Object(pairs) => Some(pairs),
@@ -82,7 +82,7 @@ impl Value {
         }
     }
 
-    /// The elements, of a set.
+    /// The elements of a set; `None` for other types.
     pub fn as_set(&self) -> Option<&BTreeSet<Value>> {
         match self {
             Self::Set(elements) => Some(elements),
@@ -90,7 +90,7 @@ impl Value {
         }
     }
 
-    /// What an object has under a name.
+    /// The value of an object's key; `None` if there is none.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.as_object()?.get(&Self::from(key))
     }

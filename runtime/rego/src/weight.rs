@@ -1,18 +1,18 @@
-//! What a value weighs: the bytes of memory that it takes, rounded up.
+//! The weight of a value: its bytes of memory, rounded up.
 
 use crate::Value;
 
-/// An element of an array, which may have grown by doubling.
+/// Bytes of an element of an array, which may have grown by doubling.
 pub(crate) const ELEMENT: usize = 64;
 
-/// A string or a long number beside its text: the allocator's part.
+/// Bytes of the allocator's overhead for a string or a long number.
 pub(crate) const TEXT: usize = 16;
 
-/// A set that holds something, and an element more of it: a node of the tree, which may be half empty.
+/// Bytes of a non-empty set of at most [`NODE`] elements, one node of the tree.
 const SET: usize = 368;
-/// As [`SET`], of an object.
+/// Bytes of a non-empty object of at most [`NODE`] pairs, one node of the tree.
 const OBJECT: usize = 720;
-/// Pairs of a full node.
+/// Number of pairs in a full node of the tree.
 const NODE: usize = 11;
 
 pub(crate) fn set(elements: usize) -> usize {
@@ -23,12 +23,12 @@ pub(crate) fn object(pairs: usize) -> usize {
     if pairs <= NODE { OBJECT * pairs.min(1) } else { pairs.saturating_mul(192) }
 }
 
-/// Weight that the next element or pair adds.
+/// The weight that the next element or pair adds.
 pub(crate) fn one_more(elements: usize, all: fn(usize) -> usize) -> usize {
     all(elements.saturating_add(1)).saturating_sub(all(elements))
 }
 
-/// As [`Value::weight`], without its own place in what holds it.
+/// Like [`Value::weight`], without the value's place in its collection.
 fn inner(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 0,
@@ -49,7 +49,7 @@ fn all<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
 }
 
 impl Value {
-    /// Bytes of memory that it takes, rounded up.
+    /// The value's bytes of memory, rounded up.
     pub(crate) fn weight(&self) -> usize {
         inner(self).saturating_add(ELEMENT)
     }

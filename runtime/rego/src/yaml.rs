@@ -1,4 +1,4 @@
-//! `yaml.*`: read by serde-saphyr, written as go-yaml does.
+//! `yaml.*`: parsed with serde-saphyr, written like go-yaml.
 
 use serde_saphyr::options::DuplicateKeyPolicy;
 
@@ -24,19 +24,19 @@ pub(crate) fn marshal(arguments: &[Value], context: &Context) -> Outcome {
     Ok(Some(Value::from(text.take())))
 }
 
-/// Work of reading a byte.
+/// Work of parsing a byte.
 const READ: usize = 120;
 
-/// What aliases may stand for: events, and bytes of what they name.
+/// Maximum expansion of aliases, in events and in bytes.
 const REPLAYED: usize = 4_096;
 
-/// The first document of a text; all of it has to be YAML.
+/// Parses the first document of a text; the whole text must be YAML.
 fn read(text: &str, context: &Context) -> Result<Value, Fault> {
     context.work(text.len().saturating_mul(READ).saturating_add(5_000))?;
     if text.contains('*') {
         context.work(REPLAYED * 300)?;
     }
-    // An element, or a pair, weighs most where it is alone in its collection.
+    // An element or pair weighs most if it is alone in its collection.
     let nodes = (context.weight_left() / 2 / 720).min(limit::ELEMENTS).min(text.len().saturating_add(REPLAYED));
     context.charge(text.len().saturating_mul(4))?;
     let options = serde_saphyr::options! {
@@ -62,7 +62,7 @@ fn read(text: &str, context: &Context) -> Result<Value, Fault> {
     Ok(documents.into_iter().next().unwrap_or(Value::Null))
 }
 
-/// Writes a value where a line begins, or behind `- `; with a line feed at its end.
+/// Writes a value at the start of a line or after `- `, with a trailing line feed.
 fn block(value: &Value, indent: usize, to: &mut Text<'_>) -> Result<(), Fault> {
     match value {
         Value::Object(pairs) if !pairs.is_empty() => {
@@ -99,7 +99,7 @@ fn block(value: &Value, indent: usize, to: &mut Text<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a value takes lines of its own.
+/// Whether a value is written on lines of its own.
 fn is_nested(value: &Value) -> bool {
     match value {
         Value::Object(pairs) => !pairs.is_empty(),
@@ -127,7 +127,7 @@ fn write_scalar(value: &Value, indent: usize, to: &mut Text<'_>) -> Result<(), F
         Value::Null | Value::Bool(_) => to.push_str(&value.to_string()),
         Value::Number(number) => match number.to_string() {
             text if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() => to.push_str(&text),
-            // Go reads what is no integer of 64 bits as a float.
+            // Go reads a number that is not a 64-bit integer as a float.
             text => {
                 to.context().work(text.len().saturating_mul(20).saturating_add(1_000))?;
                 to.push_str(&float::format(number.as_f64(), 'g', None))
@@ -138,7 +138,8 @@ fn write_scalar(value: &Value, indent: usize, to: &mut Text<'_>) -> Result<(), F
     }
 }
 
-/// A string of one line: bare, in single quotes where it would be taken for structure, else in double quotes.
+/// Writes a string on one line: in double quotes if it is ambiguous or not printable, in single quotes if it would be
+/// read as structure, else bare.
 fn one_line(text: &str, to: &mut Text<'_>) -> Result<(), Fault> {
     to.context().work_on(text.len().saturating_mul(8).saturating_add(100))?;
     if is_ambiguous(text) || !text.chars().all(is_printable) {
@@ -155,12 +156,12 @@ fn one_line(text: &str, to: &mut Text<'_>) -> Result<(), Fault> {
     to.push('\'')
 }
 
-/// What go-yaml writes as it is; breaks of lines other than the line feed are left out.
+/// Whether go-yaml writes a character without an escape; line breaks other than the line feed are escaped.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{fffd}') && !matches!(c, '\u{feff}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Whether a bare string would be read as another type, by some reader at least.
+/// Whether at least some YAML parsers would read a bare string as another type.
 fn is_ambiguous(text: &str) -> bool {
     let words = [
         "", "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", "y", "Y", "yes", "Yes",
@@ -198,7 +199,7 @@ fn is_date(text: &str) -> bool {
         && text.get(date.len()..).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || " Tt:.Z+-".contains(c)))
 }
 
-/// Whether a bare string would be taken for a part of the structure around it.
+/// Whether a bare string would be read as part of the surrounding structure.
 fn is_structure(text: &str) -> bool {
     let is_blank = |c: Option<char>| c.is_none_or(|c| c == ' ');
     let first = text.chars().next();
@@ -214,13 +215,13 @@ fn is_structure(text: &str) -> bool {
         || text.contains(" #")
 }
 
-/// Whether a string of several lines can stand as it is.
+/// Whether a string of several lines can be written as a block.
 fn can_be_block(text: &str) -> bool {
     let are_printable = text.chars().all(|c| c == '\n' || is_printable(c));
     are_printable && !text.ends_with(' ') && !text.contains(" \n") && !text.starts_with([' ', '\n'])
 }
 
-/// A block of lines, with a sign that says what becomes of the line feeds at its end.
+/// Writes a block of lines, with the indicator for its trailing line feeds.
 fn literal(text: &str, indent: usize, to: &mut Text<'_>) -> Result<(), Fault> {
     let chomping = match text.strip_suffix('\n') {
         None => "-",

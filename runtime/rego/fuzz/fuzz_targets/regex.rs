@@ -1,4 +1,4 @@
-//! A regular expression, and on the second line a text.
+//! A regular expression, and a text on the second line.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| qosm_rego::fuzz_checks::regex(text));

@@ -1,10 +1,10 @@
-//! Floats as Go's strconv.FormatFloat prints them.
+//! Formatting of floats as by Go's strconv.FormatFloat.
 
-/// More digits than any float has: those after them are zeros.
+/// Upper bound of a float's digits; any further digits are zeros.
 pub(crate) const MAX_DIGITS: usize = 1_100;
 
-/// As strconv.FormatFloat of 64 bits: `e`, `E`, `f`, `g`, `G`, `b`, `x`, `X`; without a precision the shortest text
-/// that reads back.
+/// Formats like strconv.FormatFloat with 64 bits: `e`, `E`, `f`, `g`, `G`, `b`, `x`, `X`; without a precision, the
+/// shortest text that parses to the same float.
 pub(crate) fn format(float: f64, verb: char, precision: Option<usize>) -> String {
     if float.is_nan() {
         return "NaN".to_owned();
@@ -56,7 +56,7 @@ fn general(float: f64, precision: Option<usize>, letter: char) -> String {
     format!("{sign}{}", positional(digits, exponent))
 }
 
-/// Digits with their point: the first one stands for 10^exponent.
+/// Digits with a decimal point; the first digit has the weight 10^exponent.
 fn positional(digits: &str, exponent: i64) -> String {
     let Ok(before) = usize::try_from(exponent.saturating_add(1)) else {
         let zeros = usize::try_from(exponent.saturating_neg().saturating_sub(1)).unwrap_or(0);
@@ -72,7 +72,8 @@ fn positional(digits: &str, exponent: i64) -> String {
     }
 }
 
-/// Sign, significant digits, and the exponent of the first; as few digits as read back, or as many as requested.
+/// Sign, significant digits, and the exponent of the first digit; the shortest digits that parse to the same float, or
+/// `count` of them.
 fn digits(float: f64, count: Option<usize>) -> (&'static str, String, i64) {
     let text = match count {
         Some(count) => format!("{:.*e}", count.saturating_sub(1).min(MAX_DIGITS), float.abs()),
@@ -83,13 +84,13 @@ fn digits(float: f64, count: Option<usize>) -> (&'static str, String, i64) {
     (sign, mantissa.replace('.', ""), exponent.parse().unwrap_or(0))
 }
 
-/// At least two digits, and a sign.
+/// The exponent with a sign and at least two digits.
 fn exponent_text(exponent: i64) -> String {
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// Mantissa and exponent of two, without the leading bit left out.
+/// Mantissa, including the implicit leading bit, and the exponent of two.
 fn parts(float: f64) -> (u64, i64) {
     let bits = float.to_bits();
     let mantissa = bits & ((1 << 52) - 1);
@@ -109,7 +110,7 @@ fn hexadecimal(float: f64, precision: Option<usize>, verb: char) -> String {
     if mantissa == 0 {
         exponent = 0;
     } else {
-        // One bit before the point, 60 behind it.
+        // One bit before the point, 60 bits after it.
         let shift = mantissa.leading_zeros().saturating_sub(3);
         mantissa <<= shift;
         exponent += 60 - i64::from(shift);

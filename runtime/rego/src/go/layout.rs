@@ -1,6 +1,6 @@
-//! Go's layouts of time: a time is written as Go's birthday, `Mon Jan 2 15:04:05 MST 2006`, would be in it.
+//! Go's layouts of time: a layout shows how the reference time `Mon Jan 2 15:04:05 MST 2006` is written.
 
-/// What stands at a place of a layout.
+/// An element of a layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Chunk {
     /// `06`
@@ -49,11 +49,11 @@ pub(crate) enum Chunk {
     SmallNoon,
     /// `MST`
     Zone,
-    /// `-0700` and the like; with `Z` in place of the sign, where that stands for UTC.
+    /// `-0700` and similar; with `zulu`, a `Z` instead of the sign, which stands for UTC.
     Offset { form: OffsetForm, zulu: bool },
-    /// `.000`: this number of digits, after a point or a comma.
+    /// `.000`: exactly this number of digits after a point or a comma.
     Fraction { digits: usize, separator: char },
-    /// `.999`: at most this number of digits, without zeros at the end.
+    /// `.999`: at most this number of digits, without trailing zeros.
     TrimmedFraction { digits: usize, separator: char },
 }
 
@@ -82,7 +82,7 @@ impl OffsetForm {
     }
 }
 
-/// In matching order: a chunk precedes its own prefixes.
+/// Chunks in matching order: a chunk precedes its prefixes.
 const CHUNKS: [(&str, Chunk); 32] = [
     ("January", Chunk::LongMonth),
     ("Jan", Chunk::Month),
@@ -118,7 +118,7 @@ const CHUNKS: [(&str, Chunk); 32] = [
     (",9", Chunk::TrimmedFraction { digits: 0, separator: ',' }),
 ];
 
-/// The names by which OPA knows layouts.
+/// OPA's names of layouts.
 const NAMED: [(&str, &str); 10] = [
     ("ANSIC", "Mon Jan _2 15:04:05 2006"),
     ("UnixDate", "Mon Jan _2 15:04:05 MST 2006"),
@@ -135,7 +135,7 @@ const NAMED: [(&str, &str); 10] = [
 /// `2006-01-02T15:04:05Z07:00`
 pub(crate) const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
 
-/// As [`RFC3339`], with nanoseconds.
+/// Like [`RFC3339`], with nanoseconds.
 pub(crate) const RFC3339_NANO: &str = "2006-01-02T15:04:05.999999999Z07:00";
 
 pub(crate) const MONTHS: [&str; 12] = [
@@ -155,12 +155,12 @@ pub(crate) const MONTHS: [&str; 12] = [
 
 pub(crate) const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// The layout that a name stands for, or the layout itself.
+/// The layout with this name, or the layout itself.
 pub(crate) fn named(layout: &str) -> &str {
     NAMED.iter().find(|(name, _)| *name == layout).map_or(layout, |(_, layout)| layout)
 }
 
-/// Work of looking at a byte of a layout: each of the chunks may begin there.
+/// Work of reading a byte of a layout, at which any chunk may begin.
 pub(crate) const WORK: usize = 150;
 
 /// The text before the next chunk, the chunk, and what follows it.
@@ -168,7 +168,7 @@ pub(crate) fn next(layout: &str) -> (&str, Option<Chunk>, &str) {
     for (at, _) in layout.char_indices() {
         let rest = layout.get(at..).unwrap_or_default();
         let Some((chunk, length)) = chunk(rest) else { continue };
-        // `_2006` is a `_` and a year, not the day that it begins like.
+        // `_2006` is a `_` and a year, not the day `_2` with text after it.
         let at = if rest.starts_with("_2006") { at.saturating_add(1) } else { at };
         let after = at.saturating_add(length);
         return (layout.get(..at).unwrap_or_default(), Some(chunk), layout.get(after..).unwrap_or_default());
@@ -211,7 +211,7 @@ fn chunk(text: &str) -> Option<(Chunk, usize)> {
     None
 }
 
-/// How often a digit stands behind the separator, if no other one follows.
+/// The number of repetitions of a digit after the separator; `None` if another digit follows.
 fn fraction(text: &str, digit: u8) -> Option<usize> {
     let digits = text.bytes().skip(1).take_while(|byte| *byte == digit).count();
     let next = text.as_bytes().get(digits.saturating_add(1));

@@ -1,15 +1,15 @@
-//! Reading a time in one of Go's layouts.
+//! Parsing of a time in one of Go's layouts.
 
 use jiff::civil::Date;
 
 use super::layout::{self, Chunk, MONTHS, OffsetForm, WEEKDAYS};
 use crate::builtin::{Fault, excerpt};
 
-/// Reads a time as Go's time.Parse does where the local time is UTC; in nanoseconds since 1970.
+/// Parses a time like Go's time.Parse with UTC as local time. Returns nanoseconds since 1970.
 ///
 /// # Errors
 ///
-/// Where the text is not laid out so, or no such time is.
+/// If the text does not match the layout, or the time does not exist.
 pub(crate) fn parse(layout: &str, text: &str) -> Result<i128, Fault> {
     let mut fields = Fields::default();
     let mut rest = text.as_bytes();
@@ -54,7 +54,7 @@ struct Fields {
     minute: i64,
     second: i64,
     nanosecond: i64,
-    /// Whether the hour is one after noon, or before it.
+    /// Whether the time is PM (`true`) or AM (`false`).
     is_after_noon: Option<bool>,
     /// Seconds east of UTC.
     offset: i64,
@@ -62,7 +62,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Reads one chunk; gives what follows it. `after` is the rest of the layout.
+    /// Reads one chunk; returns the text after it. `after` is the rest of the layout.
     fn read<'a>(&mut self, chunk: Chunk, text: &'a [u8], after: &str) -> Result<&'a [u8], Wrong> {
         let (rest, range) = match chunk {
             Chunk::Year => {
@@ -145,7 +145,7 @@ impl Fields {
         }
     }
 
-    /// A fraction of a second that the layout does not ask for, which Go takes all the same.
+    /// Reads a fraction of a second that the layout does not have, which Go accepts.
     fn unasked_fraction<'a>(&mut self, text: &'a [u8], after: &str) -> &'a [u8] {
         let is_asked = matches!(layout::next(after).1, Some(Chunk::Fraction { .. } | Chunk::TrimmedFraction { .. }));
         let Some((fraction, rest)) = fraction_length(text).and_then(|length| text.split_at_checked(length)) else {
@@ -170,7 +170,7 @@ impl Fields {
         Ok(rest)
     }
 
-    /// A zone's name: Go knows no offset for it, save UTC's.
+    /// Reads a zone's name. Go knows an offset only for UTC.
     fn zone<'a>(&mut self, text: &'a [u8]) -> Result<&'a [u8], Wrong> {
         if let Some(rest) = text.strip_prefix(b"UTC") {
             self.is_utc = true;
@@ -215,7 +215,7 @@ impl Fields {
         Ok(rest)
     }
 
-    /// Nanoseconds since 1970; `None` where the date has no such day.
+    /// Nanoseconds since 1970; `None` if the date does not exist.
     fn nanoseconds(&self) -> Option<i128> {
         let hour = match self.is_after_noon {
             Some(true) if self.hour < 12 => self.hour + 12,
@@ -243,7 +243,7 @@ impl Fields {
     }
 }
 
-/// Goes past what stands between chunks; a blank there stands for any number of them.
+/// Skips the text between chunks; a blank in the layout matches any number of blanks.
 fn skip<'a>(mut text: &'a [u8], mut prefix: &[u8]) -> Result<&'a [u8], Wrong> {
     while let Some((wanted, rest)) = prefix.split_first() {
         if *wanted == b' ' {
@@ -265,7 +265,7 @@ fn without_blanks(text: &[u8]) -> &[u8] {
     text.get(blanks..).unwrap_or_default()
 }
 
-/// One or two digits, or just two.
+/// Reads one or two digits; with `is_two`, exactly two.
 fn number(text: &[u8], is_two: bool) -> Result<(i64, &[u8]), Wrong> {
     let digits = text.iter().take(2).take_while(|byte| byte.is_ascii_digit()).count();
     if digits == 0 || (is_two && digits == 1) {
@@ -275,7 +275,7 @@ fn number(text: &[u8], is_two: bool) -> Result<(i64, &[u8]), Wrong> {
     Ok((whole(digits)?, rest))
 }
 
-/// Up to three digits after up to two blanks, or just three digits.
+/// Reads up to three digits after up to two blanks; with `is_three`, exactly three digits.
 fn day_of_year(text: &[u8], is_three: bool) -> Result<(i64, &[u8]), Wrong> {
     let mut text = text;
     if !is_three {
@@ -291,7 +291,7 @@ fn day_of_year(text: &[u8], is_three: bool) -> Result<(i64, &[u8]), Wrong> {
     Ok((whole(digits)?, rest))
 }
 
-/// A name, whole or its first three letters; capitals do not matter.
+/// Reads a full name or its first three letters, in any letter case. Returns the name's index.
 fn name<'a>(names: &[&str], is_long: bool, text: &'a [u8]) -> Result<(i64, &'a [u8]), Wrong> {
     for (index, name) in (0..).zip(names.iter().copied()) {
         let name = if is_long { name } else { name.get(..3).unwrap_or(name) };
@@ -304,14 +304,14 @@ fn name<'a>(names: &[&str], is_long: bool, text: &'a [u8]) -> Result<(i64, &'a [
     Err(Wrong::Shape)
 }
 
-/// The length of a point or comma and the digits behind it, if there are any.
+/// The length of a point or comma and the digits after it; `None` if there are none.
 fn fraction_length(text: &[u8]) -> Option<usize> {
     let (separator, rest) = text.split_first()?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if matches!(separator, b'.' | b',') && digits > 0 { Some(digits.saturating_add(1)) } else { None }
 }
 
-/// A fraction of a second, separator included; digits after the ninth do not count.
+/// A fraction of a second, with its separator, in nanoseconds; digits after the ninth are ignored.
 fn nanoseconds(fraction: &[u8]) -> Result<i64, Wrong> {
     let (separator, digits) = fraction.split_first().ok_or(Wrong::Shape)?;
     if !matches!(separator, b'.' | b',') {
@@ -344,7 +344,7 @@ fn zone_length(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of a sign and a number of up to 23.
+/// The length of a sign and a number of at most 23; 0 if there is none.
 fn signed_length(text: &[u8]) -> usize {
     let Some((b'+' | b'-', rest)) = text.split_first() else { return 0 };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,22 +1,22 @@
-//! Go's fmt.Sprintf over the values of Rego.
+//! Go's fmt.Sprintf for values of Rego.
 
 use super::verb::{Argument, Flags};
 use crate::builtin::Fault;
 use crate::operand::too_long;
 use crate::{Context, Value, limit};
 
-/// Work of a verb, and of a byte that one writes.
+/// Work of a verb, and of a byte that a verb writes.
 const VERB: usize = 300;
 const WRITTEN: usize = 12;
 
-/// The largest width and precision that Go takes.
+/// The largest width and precision that Go accepts.
 const WIDEST: usize = 1_000_000;
 
-/// Formats arguments as Go does: what is wrong with them shows in the text.
+/// Formats arguments as Go does: errors in the format appear in the text.
 ///
 /// # Errors
 ///
-/// Where the text would be longer than [`limit::TEXT_BYTES`].
+/// If the text would be longer than [`limit::TEXT_BYTES`], or the evaluation's budget is spent.
 pub(crate) fn sprintf(format: &str, arguments: &[Value], context: &Context) -> Result<String, Fault> {
     let mut printer = Printer {
         rest: format,
@@ -33,17 +33,17 @@ pub(crate) fn sprintf(format: &str, arguments: &[Value], context: &Context) -> R
 }
 
 struct Printer<'a> {
-    /// What is left of the format.
+    /// The rest of the format.
     rest: &'a str,
     arguments: Vec<Argument>,
-    /// The argument whose turn it is.
+    /// The index of the next argument.
     next: usize,
-    /// Whether the format has said which argument it wants: then those left over are no mistake.
+    /// Whether the format has used an argument index; unused arguments are no error then.
     reordered: bool,
-    /// Whether all indices of the present verb are ones of arguments.
+    /// Whether all argument indices of the current verb are valid.
     is_good: bool,
     text: String,
-    /// Bytes of the text that have been charged for.
+    /// Length of the text that has been charged, in bytes.
     charged: usize,
     context: &'a Context,
 }
@@ -73,7 +73,7 @@ impl Printer<'_> {
         self.check()
     }
 
-    /// Charges for what has been written since.
+    /// Charges for the text written since the last check.
     fn check(&mut self) -> Result<(), Fault> {
         if self.text.len() > limit::TEXT_BYTES {
             return Err(too_long());
@@ -84,7 +84,7 @@ impl Printer<'_> {
         self.context.work(new.saturating_mul(WRITTEN))
     }
 
-    /// What stands behind a `%`.
+    /// Formats the verb after a `%`.
     fn verb(&mut self) -> Result<(), Fault> {
         self.is_good = true;
         let mut flags = Flags::default();
@@ -170,19 +170,19 @@ impl Printer<'_> {
         }
     }
 
-    /// The argument that `*` takes.
+    /// The argument of a `*`, a width or precision.
     fn star(&mut self) -> Option<i64> {
         let width = self.arguments.get(self.next).map(Argument::as_width)?;
         self.next = self.next.saturating_add(1);
         width
     }
 
-    /// `[N]`, the number of the argument to go on with; whether it is there.
+    /// Reads `[N]`, the number of the next argument. Returns whether there is a valid one.
     fn index(&mut self) -> bool {
         let Some(inner) = self.rest.strip_prefix('[') else { return false };
         self.reordered = true;
         let length = inner.find(']').unwrap_or(inner.len());
-        // Where that was too much, the next step ends.
+        // If that spends the budget, the next check fails.
         let _ = self.context.work(length / 4);
         let Some((number, rest)) = inner.split_once(']') else {
             self.is_good = false;
@@ -208,7 +208,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Digits; of too many, Go takes the whole of the format with them.
+    /// Reads a number. If it is too large, Go drops the rest of the format.
     fn number(&mut self) -> Option<usize> {
         let mut number = None;
         while let Some(digit) = self.rest.chars().next().and_then(|c| c.to_digit(10)) {
@@ -242,7 +242,7 @@ impl Printer<'_> {
                 argument.charge(&Flags::default(), self.context)?;
                 argument.print('v', &Flags::default(), &mut self.text);
             }
-            // Each argument is bounded, their number is not.
+            // Each argument is bounded, but their number is not.
             self.check()?;
         }
         self.text.push(')');

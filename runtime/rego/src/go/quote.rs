@@ -1,4 +1,4 @@
-//! Strings and values as Go prints them.
+//! Quoting of strings and printing of values as in Go.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use unicode_general_category::{GeneralCategory as Category, get_general_category
 
 use crate::{Value, limit};
 
-/// A string in double quotes, as strconv.Quote writes it; with everything beyond ASCII escaped if so asked.
+/// A string in double quotes, as by strconv.Quote; with `ascii`, everything beyond ASCII is escaped.
 pub(crate) fn quoted(text: &str, ascii: bool) -> String {
     let mut quoted = String::new();
     quoted.push('"');
@@ -21,7 +21,7 @@ pub(crate) fn quoted(text: &str, ascii: bool) -> String {
     quoted
 }
 
-/// A character in single quotes, as strconv.QuoteRune writes it.
+/// A character in single quotes, as by strconv.QuoteRune.
 pub(crate) fn quoted_char(c: char, ascii: bool) -> String {
     let mut quoted = String::from("'");
     escape(c, '\'', ascii, &mut quoted);
@@ -29,12 +29,12 @@ pub(crate) fn quoted_char(c: char, ascii: bool) -> String {
     quoted
 }
 
-/// Whether a string can stand in back quotes.
+/// Whether a string can be written in back quotes.
 pub(crate) fn can_backquote(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || (c >= ' ' && c != '`' && c != '\u{7f}' && c != '\u{feff}'))
 }
 
-/// Whether Go prints a character as it is.
+/// Whether Go prints a character without an escape.
 pub(crate) fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
@@ -52,7 +52,7 @@ pub(crate) fn is_printable(c: char) -> bool {
     }
 }
 
-/// A value as OPA prints it: as [`Value`]'s `Display`, with Go's quotes.
+/// Displays a value as OPA prints it: like [`Value`]'s `Display`, with Go's quoting.
 pub(crate) struct Shown<'a>(pub(crate) &'a Value);
 
 impl fmt::Display for Shown<'_> {

@@ -1,4 +1,4 @@
-//! URLs as Go's net/url reads and escapes them.
+//! Parsing and escaping of URLs as by Go's net/url.
 
 use std::net::Ipv6Addr;
 
@@ -6,7 +6,7 @@ use crate::builtin::{Fault, excerpt};
 use crate::limit;
 use crate::operand::too_long;
 
-/// A part of a URL, each with its own characters that need no escape.
+/// A part of a URL; each part has its own set of characters that need no escape.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Part {
     Path,
@@ -25,14 +25,14 @@ pub(crate) struct Url {
     pub(crate) hostname: String,
     pub(crate) port: String,
     pub(crate) path: String,
-    /// The path as it was written, where another way of writing it is the usual one; else the path.
+    /// The path as it was written, if it differs from the default encoding of `path`; else the path.
     pub(crate) raw_path: String,
     pub(crate) raw_query: String,
     pub(crate) fragment: String,
 }
 
 impl Url {
-    /// Reads a URL, or a reference relative to one.
+    /// Parses a URL or a relative reference.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
         let mut url = Self::without_fragment(before)?;
@@ -56,7 +56,7 @@ impl Url {
         url.raw_query = query.to_owned();
         if !rest.starts_with('/') {
             if !url.scheme.is_empty() {
-                // What stands there is opaque.
+                // The rest is opaque.
                 return Ok(url);
             }
             if rest.split('/').next().is_some_and(|segment| segment.contains(':')) {
@@ -93,7 +93,7 @@ impl Url {
             None => authority,
         };
         let host = self.host(host)?;
-        // The last colon parts the port, if digits follow it.
+        // The last colon separates the port if only digits follow it.
         let (name, port) = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
             _ => (host.as_str(), ""),
@@ -104,7 +104,7 @@ impl Url {
         Ok(())
     }
 
-    /// Host and port, escapes undone.
+    /// Host and port, unescaped.
     fn host(&self, host: &str) -> Result<String, Fault> {
         let check_port = |port: &str| match port.strip_prefix(':') {
             _ if port.is_empty() => Ok(()),
@@ -127,7 +127,7 @@ impl Url {
             Some(_) => return Err("invalid IP-literal".into()),
             None => {}
         }
-        // Only the two that are met most are strict about colons in the host.
+        // Only `http` and `https` are strict about colons in the host.
         let is_strict = matches!(self.scheme.as_str(), "http" | "https");
         let port = if is_strict { host.find(':') } else { host.rfind(':') };
         check_port(port.and_then(|at| host.get(at..)).unwrap_or_default())?;
@@ -135,7 +135,7 @@ impl Url {
     }
 }
 
-/// The scheme and what follows its colon; no scheme where there is none.
+/// The scheme, empty if there is none, and the text after its colon.
 fn scheme(text: &str) -> Result<(&str, &str), Fault> {
     for (at, c) in text.char_indices() {
         match c {
@@ -149,7 +149,7 @@ fn scheme(text: &str) -> Result<(&str, &str), Fault> {
     Ok(("", text))
 }
 
-/// A text as a key or value of a query.
+/// A text, escaped as a key or value of a query.
 pub(crate) fn query_escaped(text: &str) -> Result<String, Fault> {
     if text.len() > limit::TEXT_BYTES / 3 {
         return Err(too_long());
@@ -172,7 +172,7 @@ fn escaped(bytes: &[u8], part: Part) -> String {
     text
 }
 
-/// The bytes that a part of a URL stands for.
+/// The unescaped bytes of a part of a URL.
 pub(crate) fn unescaped(text: &str, part: Part) -> Result<Vec<u8>, Fault> {
     let invalid = |escape: &[u8]| Fault::from(format!("invalid URL escape {:?}", String::from_utf8_lossy(escape)));
     let digit =
@@ -188,7 +188,7 @@ pub(crate) fn unescaped(text: &str, part: Part) -> Result<Vec<u8>, Fault> {
                 let escaped = high << 4 | low;
                 let is_allowed = match part {
                     _ if escape == b"%25" => true,
-                    // In a host only what is not ASCII may be escaped.
+                    // In a host, only bytes beyond ASCII may be escaped.
                     Part::Host => high >= 8,
                     Part::Zone => escaped == b' ' || is_plain(escaped, Part::Host),
                     _ => true,

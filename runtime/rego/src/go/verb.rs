@@ -12,7 +12,7 @@ use crate::go::quote::Shown;
 use crate::operand::too_long;
 use crate::{Context, Value, limit};
 
-/// An argument as OPA hands it to Go: collections, booleans and null are texts.
+/// An argument as OPA passes it to Go: collections, booleans and null become texts.
 pub(crate) enum Argument {
     Text(String),
     Integer(i64),
@@ -28,7 +28,7 @@ pub(crate) struct Flags {
     pub(crate) sharp: bool,
     pub(crate) space: bool,
     pub(crate) zero: bool,
-    /// `+` and `#` of `%v`, which mean something else there.
+    /// The flags `+` and `#` of `%v`, which have another meaning there.
     pub(crate) plus_v: bool,
     pub(crate) sharp_v: bool,
     pub(crate) width: Option<usize>,
@@ -36,10 +36,11 @@ pub(crate) struct Flags {
 }
 
 impl Argument {
+    /// Converts a value as OPA does.
     ///
     /// # Errors
     ///
-    /// Where that takes more than the evaluation may use.
+    /// If the evaluation's budget is spent.
     pub(crate) fn of(value: &Value, context: &Context) -> Result<Self, Fault> {
         let number = match value {
             Value::String(text) => {
@@ -69,20 +70,20 @@ impl Argument {
         })
     }
 
-    /// Charges for what a verb does beside what it writes.
+    /// Charges for the work of a verb besides the text that it writes.
     ///
     /// # Errors
     ///
-    /// Where that is more than the evaluation may use.
+    /// If the evaluation's budget is spent.
     pub(crate) fn charge(&self, flags: &Flags, context: &Context) -> Result<(), Fault> {
         let (work, weight) = match self {
-            // Its characters are read, and copied up to the precision.
+            // The characters are read, and copied up to the precision.
             Self::Text(text) => {
                 let length = text.len().min(flags.precision.unwrap_or(usize::MAX).saturating_mul(4));
                 (length.saturating_mul(30), length.min(limit::TEXT_BYTES).saturating_mul(3))
             }
             Self::Integer(_) => (0, 0),
-            // All digits are made, and those that are zeros left out again.
+            // All digits are generated, and trailing zeros removed afterwards.
             Self::Float(_) => (flags.precision.unwrap_or(20).min(float::MAX_DIGITS).saturating_mul(40), 0),
             Self::Large(large) => {
                 let digits = usize::try_from(large.bits() / 3).unwrap_or(usize::MAX);
@@ -94,7 +95,7 @@ impl Argument {
         context.work(work.saturating_add(padded.saturating_mul(4)))
     }
 
-    /// As a width or a precision that `*` asks for.
+    /// The argument as a width or precision of `*`; `None` if it is not a valid one.
     pub(crate) fn as_width(&self) -> Option<i64> {
         match self {
             Self::Integer(width) if (-1_000_000..=1_000_000).contains(width) => Some(*width),
@@ -111,7 +112,7 @@ impl Argument {
         }
     }
 
-    /// Writes the argument under a verb, or what Go writes where the verb is not for it.
+    /// Writes the argument as formatted by a verb, or Go's error text if the verb does not apply to it.
     pub(crate) fn print(&self, verb: char, flags: &Flags, to: &mut String) {
         if verb == 'T' {
             return flags.pad(&flags.truncated(self.type_name()), to);
@@ -138,7 +139,7 @@ impl Argument {
 }
 
 impl Flags {
-    /// Writes a text with blanks, or zeros, up to the width.
+    /// Writes a text, padded with blanks or zeros to the width.
     fn pad(&self, text: &str, to: &mut String) {
         let missing = self.width.unwrap_or(0).saturating_sub(text.chars().count());
         let filler = if self.zero && !self.minus { '0' } else { ' ' };
@@ -151,7 +152,7 @@ impl Flags {
         }
     }
 
-    /// As [`Flags::pad`], with blanks whatever the flags say.
+    /// Like [`Flags::pad`], always with blanks.
     fn pad_with_blanks(&self, text: &str, to: &mut String) {
         Self { zero: false, ..*self }.pad(text, to);
     }
@@ -159,7 +160,7 @@ impl Flags {
     fn truncated(&self, text: &str) -> String {
         match self.precision {
             Some(precision) => text.chars().take(precision).collect(),
-            // What is longer than a call may write is not copied whole: the text is refused when it is there.
+            // A text longer than a call may write is not copied completely; it is refused later.
             None => text.get(..text.floor_char_boundary(limit::TEXT_BYTES + 4)).unwrap_or(text).to_owned(),
         }
     }
@@ -179,7 +180,7 @@ fn print_text(text: &str, verb: char, flags: &Flags, to: &mut String) -> bool {
     true
 }
 
-/// Two hexadecimal digits a byte.
+/// Writes two hexadecimal digits for each byte.
 fn print_bytes(bytes: &[u8], verb: char, flags: &Flags, to: &mut String) {
     let most = flags.precision.unwrap_or(usize::MAX).min(limit::TEXT_BYTES);
     let bytes = bytes.get(..most).unwrap_or(bytes);
@@ -207,7 +208,7 @@ fn print_integer(integer: i64, verb: char, flags: &Flags, to: &mut String) -> bo
         'c' => flags.pad(&character.to_string(), to),
         'q' => flags.pad(&quote::quoted_char(character, flags.plus), to),
         'U' => {
-            // Negative numbers are what their bits say.
+            // Negative numbers are interpreted as unsigned.
             let code = integer.cast_unsigned();
             let digits = format!("{code:X}");
             let zeros = flags.precision.unwrap_or(4).max(4).saturating_sub(digits.len());
@@ -252,7 +253,7 @@ fn print_digits(integer: i64, verb: char, flags: &Flags, to: &mut String) {
     let prefix = match verb {
         'b' if flags.sharp => "0b",
         'o' if flags.sharp && !digits.starts_with('0') => "0",
-        // Both are asked for by `%#O`.
+        // `%#O` writes both prefixes.
         'O' if flags.sharp && !digits.starts_with('0') => "0o0",
         'O' => "0o",
         'x' if flags.sharp => "0x",
@@ -293,7 +294,7 @@ fn print_float(float: f64, verb: char, flags: &Flags, to: &mut String) -> bool {
     true
 }
 
-/// The flag `#`: a point in any case, and the zeros that `%g` leaves out.
+/// The flag `#`: always writes a point, and keeps the zeros that `%g` removes.
 fn with_point(digits: &str, verb: char, precision: Option<usize>) -> String {
     let exponent = match verb {
         'x' | 'X' => digits.find(['p', 'P']),
@@ -318,7 +319,7 @@ fn with_point(digits: &str, verb: char, precision: Option<usize>) -> String {
     text
 }
 
-/// Go's big.Int has its own way with flags, and prints what it does not know otherwise than the rest.
+/// Go's big.Int has its own rules for flags, and its own error text for unknown verbs.
 fn print_large(large: &BigInt, verb: char, flags: &Flags, to: &mut String) {
     let (radix, prefix) = match verb {
         'b' => (2, "0b"),

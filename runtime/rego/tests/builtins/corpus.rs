@@ -1,7 +1,7 @@
-//! Each call in `corpus/` gives what `opa eval` gives: the value, nothing, or an error.
+//! Checks that each call in `corpus/` has the same result as in `opa eval`: a value, undefined, or an error.
 //!
-//! A case is a call as Rego writes it. What it has to give is not written down but asked of OPA, all cases of a file in one go:
-//! a rule for each, whose arguments go through a function, so that OPA's compiler does not see their types.
+//! A case is a call in Rego's syntax. The expected results come from OPA, for all cases of a file in one run. Each case
+//! is a rule whose arguments pass through a function, so that OPA's compiler does not see their types.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,28 +13,28 @@ use serde::Deserialize;
 
 use crate::opa::opa;
 
-/// Lines of a module before the first case.
+/// Text of a module before the first case.
 const HEADER: &str = "package corpus\n\nopaque(x) := x\n";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
     call: String,
-    /// The one element of the result that counts.
+    /// Index of the only element of the result that is compared.
     only: Option<usize>,
-    /// Why we give something else.
+    /// Why this crate's result differs.
     differs: Option<String>,
-    /// What we give then.
+    /// This crate's result in that case.
     ours: Option<String>,
 }
 
-/// What a call gave, as text to compare.
+/// The result of a call, as text to compare.
 #[derive(Clone, Debug, PartialEq)]
 enum Given {
-    /// A type and a value in JSON.
+    /// The type, and the value in JSON.
     Value(String),
     Undefined,
-    /// OPA's reasons and ours are worded differently.
+    /// An error; OPA's message is not compared.
     Error,
 }
 
@@ -97,7 +97,7 @@ fn check(file: &str) {
     assert!(complaints.is_empty(), "{count} of {} cases of {file}.yaml:\n{complaints}", cases.len());
 }
 
-/// What our function gives, and why it fails if it does.
+/// The result of this crate's function, and the reason of an error.
 fn ours(case: &Case) -> (Given, String) {
     let (name, arguments) = parts(&case.call);
     let Value::Array(arguments) = Value::parse(&format!("[{arguments}]")).unwrap() else { unreachable!() };
@@ -113,7 +113,7 @@ fn ours(case: &Case) -> (Given, String) {
     }
 }
 
-/// A value as JSON has it, after its type.
+/// The type of a value, and the value in JSON.
 fn shown(type_name: &str, value: &Value, only: Option<usize>) -> String {
     let value = match (only, value) {
         (Some(index), Value::Array(elements)) => elements.get(index).unwrap_or(value),
@@ -128,7 +128,7 @@ fn parts(call: &str) -> (&str, &str) {
     (name, rest.strip_suffix(')').unwrap())
 }
 
-/// What OPA gives for each case, and its reasons for errors.
+/// OPA's result for each case, and the reasons of errors.
 fn theirs(cases: &[Case]) -> Vec<(Given, String)> {
     let mut module = String::from(HEADER);
     for (index, case) in cases.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! No function takes long or gives much, whatever it is asked: each of these would run for hours, or fill the memory.
+//! Limits of functions: without them each of these calls would run for hours or fill the memory.
 
 use std::time::Duration;
 
 use qosm_rego::{Context, Value, builtin, limit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time: far more than each takes, far less than any would without its bound.
+/// Maximum CPU time: far more than a call takes, far less than it would take without its limit.
 const MAX_DURATION: Duration = Duration::from_millis(250);
 
 fn cpu_time() -> Duration {
@@ -15,7 +15,7 @@ fn cpu_time() -> Duration {
 fn call(name: &str, arguments: &[&str]) -> Result<Option<Value>, String> {
     let arguments: Vec<Value> = arguments.iter().map(|text| Value::parse(text).unwrap()).collect();
     let builtin = builtin(name).unwrap();
-    // The quickest of some: on a busy machine a call takes more CPU time than on an idle one, and not each time.
+    // The fastest of several calls, since a call may take more CPU time on a busy machine.
     let mut quickest = Duration::MAX;
     for _ in 0..10 {
         let begun = cpu_time();

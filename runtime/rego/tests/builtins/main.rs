@@ -1,4 +1,4 @@
-//! What the crate gives, held against `opa` itself, against laws and against bounds.
+//! Compares the crate's results with `opa`, and checks its properties and limits.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod corpus;

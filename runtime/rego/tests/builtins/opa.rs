@@ -1,4 +1,4 @@
-//! `opa` itself, at the version whose functions are listed.
+//! Runs `opa` in the version whose functions are listed.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 const VERSION: &str = "1.22.0";
 
-/// A command of it: of what `QOSM_OPA` names, or what `make setup` keeps, or what is on the path or where `go install` puts it.
+/// A command of `opa`: from `QOSM_OPA`, else from `make setup`, else from the path or from the folder of `go install`.
 pub(crate) fn opa() -> Command {
     let home = env::home_dir().unwrap_or_default();
     let kept = home.join(format!(".cache/qosm/opa-{VERSION}/bin/opa"));

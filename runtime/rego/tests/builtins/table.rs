@@ -1,4 +1,4 @@
-//! The table of built-in functions is OPA's, and `docs/rego-builtins.md` says what it says.
+//! Checks that the table of built-in functions is complete and that `docs/rego-builtins.md` agrees with it.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Laws of values: their text reads back, their order is total, JSON keeps what JSON can say.
+//! Properties of values: their text parses to an equal value, their order is total, and JSON keeps what it can represent.
 
 use std::cmp::Ordering;
 
@@ -66,7 +66,7 @@ proptest! {
             prop_assert_eq!(&json, &value);
             match serde_json::from_str::<Value>(&value.to_json()) {
                 Ok(through_serde) => prop_assert_eq!(through_serde.type_name(), value.type_name()),
-                // Floats end where these numbers do not.
+                // Floats have a limited range, these numbers have not.
                 Err(error) => prop_assert!(error.to_string().contains("out of range"), "{}", error),
             }
         }

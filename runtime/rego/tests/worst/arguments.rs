@@ -1,4 +1,4 @@
-//! The worst arguments of each function, as texts: for each of them several, each bad in another way.
+//! The most expensive arguments of each function, as texts: several for each function, each expensive in another way.
 
 const MIB: usize = 1 << 20;
 
@@ -14,12 +14,13 @@ fn set(elements: impl IntoIterator<Item = String>) -> String {
     format!("{{{}}}", elements.into_iter().collect::<Vec<_>>().join(","))
 }
 
-/// The same text this many times.
+/// A text, repeated to this length in bytes.
 fn long(text: &str, bytes: usize) -> String {
     quoted(&text.repeat(bytes / text.len()))
 }
 
-/// What any function may be handed in any place: texts, collections that take far more memory than text, deep ones, long numbers.
+/// Arguments for any function and position: texts, collections that take far more memory than their text, deep values,
+/// long numbers.
 fn anything() -> Vec<String> {
     vec![
         long("a", MIB),
@@ -33,19 +34,20 @@ fn anything() -> Vec<String> {
         format!("{{{}}}", (0..60_000).map(|n| format!("\"{n}\":{n}")).collect::<Vec<_>>().join(",")),
         array((0..1_000).map(|n| format!("{}{n}", "9".repeat(1_000)))),
         format!("{}1{}", "[".repeat(250), "]".repeat(250)),
-        // Each level doubles the escapes of the one beneath.
+        // Each level doubles the escapes of the level below.
         format!("{}\"a\":1{}", "{".repeat(200), "}:1".repeat(199) + "}"),
         "9".repeat(4_000),
         "1e4000".to_owned(),
     ]
 }
 
-/// A function of one argument, with anything; and what is worse for it in particular.
+/// Arguments of a function of one argument: any of [`anything`], and those that are worse for this function.
 fn one(worse: Vec<String>) -> Vec<Vec<String>> {
     anything().into_iter().chain(worse).map(|argument| vec![argument]).collect()
 }
 
-/// A function of two arguments, with anything on one side and little on the other; and what is worse for it in particular.
+/// Arguments of a function of two arguments: any of [`anything`] with a small other argument, and those that are worse
+/// for this function.
 fn two(little: [&str; 2], worse: Vec<[String; 2]>) -> Vec<Vec<String>> {
     let [first, second] = little;
     let left = anything().into_iter().map(|argument| vec![argument, second.to_owned()]);
@@ -61,7 +63,7 @@ fn times() -> Vec<Vec<String>> {
     ])
 }
 
-/// Expressions that take long, or get large.
+/// Expressions that are slow or become large.
 fn expressions() -> Vec<String> {
     vec![
         "[ab]*a[ab]{900}c|a|b".to_owned(),
@@ -177,7 +179,7 @@ fn graph(edges: usize, node: usize) -> String {
     format!("{{\"s\":[{middle}],{middle}:{ends},{}}}", each.collect::<Vec<_>>().join(","))
 }
 
-/// The worst arguments of a function; none of a function without an entry.
+/// The most expensive arguments of a function; empty for a function without an entry.
 pub(crate) fn worst(name: &str) -> Vec<Vec<String>> {
     let networks = |count: usize| array((0..count).map(|n| format!("\"10.{}.{}.0/24\"", n / 250 % 250, n % 250)));
     match name {

@@ -1,8 +1,8 @@
-//! Each function that the host answers, with the worst that it can be asked: whatever a policy calls, and however often, one evaluation
-//! takes no more than 32 MiB and ends by the count of what was done; the clock is not asked.
+//! Calls each function that the host provides with its most expensive arguments: regardless of a policy's calls, one
+//! evaluation takes at most 32 MiB and ends by its counted work, without the clock.
 //!
-//! Arguments go in and answers come out as texts, as they do between a module and its host. That one evaluation takes no more than
-//! 50 ms of CPU time is a promise about a quiet machine: `benches/worst.rs` holds it.
+//! Arguments and results are passed as texts, as between a module and its host. The limit of 50 ms of CPU time holds on
+//! an idle machine: `benches/worst.rs` checks it.
 
 mod allocator;
 mod arguments;
@@ -14,11 +14,11 @@ use qosm_rego::{Budget, Context, cpu_time, table};
 
 use self::evaluation::{call, evaluation};
 
-/// What no machine takes, however busy: work that is not counted takes seconds.
+/// Maximum CPU time on any machine; work that is not counted takes seconds.
 const TIME: Duration = Duration::from_secs(1);
 const MEMORY: usize = 32 << 20;
 
-/// Texts that one call is handed are at most this long altogether: a module has 32 MiB for everything.
+/// Maximum total length of a call's arguments in bytes; a module has 32 MiB for everything.
 const HANDED: usize = 2 << 20;
 
 #[test]
