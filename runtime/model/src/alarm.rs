@@ -1,4 +1,4 @@
-//! What a module can ask to be woken by, and what wakes it.
+//! Triggers that a module can subscribe to, and the alarms that they raise.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The kernel's word for it.
+    /// The kernel's name for the resource.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -27,19 +27,19 @@ impl Resource {
     }
 }
 
-/// Target of the pressure.
+/// The cgroups whose pressure a trigger watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// The whole node's.
+    /// The whole node.
     Node,
-    /// Each pod's.
+    /// Each pod.
     Pod,
-    /// Each container's.
+    /// Each container.
     Container,
 }
 
 impl Scope {
-    /// The word for it.
+    /// The name of the scope.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -49,26 +49,26 @@ impl Scope {
     }
 }
 
-/// A threshold of pressure: this much stall within a window.
+/// A threshold of pressure: a stall time within a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pressure {
-    /// Target.
+    /// The cgroups that are watched.
     pub scope: Scope,
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// Whether all tasks have to wait at once (`full`), or any of them (`some`).
+    /// Whether all tasks must wait at the same time (`full`), or any of them (`some`).
     pub full: bool,
-    /// Time lost.
+    /// Stall time that raises an alarm.
     pub stall: Micros,
-    /// Within how much time.
+    /// Length of the window.
     pub window: Micros,
 }
 
 impl Pressure {
-    /// Shortest and longest window that the kernel takes (kernel/sched/psi.c).
+    /// Shortest and longest window that the kernel accepts (kernel/sched/psi.c).
     pub const WINDOWS: (Micros, Micros) = (Micros(500_000), Micros(10_000_000));
 
-    /// What is wrong with it: the field, and what it must be.
+    /// The invalid field and its valid values; `None` if the threshold is valid.
     pub fn flaw(&self) -> Option<(&'static str, String)> {
         let (least, most) = Self::WINDOWS;
         if self.window < least || self.window > most {
@@ -82,16 +82,16 @@ impl Pressure {
     }
 }
 
-/// What a module asks to be woken by.
+/// An event that makes the agent evaluate a policy at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
-    /// A container has used up its CFS quota before its period was over.
+    /// A container used up its CFS quota before the end of a period.
     Throttling,
     /// Pressure rose above a threshold.
     Pressure(Pressure),
-    /// A container was throttled above `memory.high`, hit its limit, or the OOM killer came.
+    /// A container was throttled above `memory.high`, hit its limit, or the OOM killer killed one of its processes.
     MemoryEvents,
-    /// A container's cgroup has appeared: with NRI before the container's first instruction, else soon after it.
+    /// A container's cgroup appeared: with NRI before the container's first instruction, else soon after it.
     ContainerStarted,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for Trigger {
 }
 
 impl Trigger {
-    /// A word for it that takes few values: for metrics.
+    /// The kind of the trigger, without its parameters, as a label of metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Throttling => "throttling",
@@ -125,9 +125,9 @@ impl Trigger {
 /// A trigger that fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Alarm {
-    /// Which.
+    /// The trigger.
     pub trigger: Trigger,
-    /// The target; `None` = the node.
+    /// The target; `None` for the node.
     pub target: Option<Target>,
 }
 

@@ -1,4 +1,4 @@
-//! Processes of a node beside Kubernetes that have a class of their own, as the cluster's ConfigMap names them.
+//! Applications of a node outside Kubernetes that have a QoS class, as the cluster's ConfigMap lists them.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use crate::pod::{QosClass, Tier};
 /// The key of the cluster ConfigMap.
 pub const KEY: &str = "host-application-config";
 
-/// One of them.
+/// An application outside Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
-    /// Its name, which no other has.
+    /// Its unique name.
     pub name: String,
-    /// Its class of service.
+    /// Its QoS class.
     pub qos: Option<QosClass>,
-    /// Its priority class, as it was written.
+    /// Its priority class as in the ConfigMap.
     pub priority: Option<String>,
-    /// The tier in which its cgroup lies; `None` = in none of them.
+    /// The tier in which its cgroup lies; `None` if it is in none.
     pub tier: Option<Tier>,
-    /// Its cgroup, below that of the tier or below the root.
+    /// Its cgroup, relative to that of the tier or to the root.
     pub cgroup: String,
 }
 
-/// What one used: CPU time within the window, and its memory now.
+/// Usage of one application: CPU time within the window, and current memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApplicationSample {
-    /// Which.
+    /// The application.
     pub application: Arc<Application>,
-    /// What was counted of its cgroup.
+    /// The counters of its cgroup.
     pub used: GroupCounters,
 }

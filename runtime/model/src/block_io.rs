@@ -1,4 +1,4 @@
-//! Block I/O: devices, and what a cgroup may read from them and write to them. Values are spelled as the kernel's files have them
+//! Block I/O: devices, and a cgroup's limits on them. Values are spelled as in the kernel's files
 //! (Documentation/admin-guide/cgroup-v2.rst, "IO").
 
 use std::fmt;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use crate::pod::PodId;
 
-/// A block device by the numbers that the kernel gave it. Limits are of whole disks, never of partitions.
+/// A block device by its numbers in the kernel. Limits apply to whole disks, never to partitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// Number of the driver.
     pub major: u32,
-    /// Which of the driver's devices.
+    /// Number of the device within the driver.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// No device in particular: where a knob is meant of all devices. The kernel gives 0:0 to none.
+    /// No particular device, for a kind of knob on all devices. No device in the kernel has the numbers 0:0.
     pub const NONE: Self = Self { major: 0, minor: 0 };
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// Not the numbers of a device.
+/// A text that is not the numbers of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` are no numbers of a device, such as `8:16`")]
 pub struct NotADevice(pub String);
@@ -43,29 +43,29 @@ impl FromStr for DeviceNumber {
     }
 }
 
-/// What a cgroup may read and write of one device: a line of `io.max`. `None` = no limit.
+/// A cgroup's limits on one device: a line of `io.max`. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoLimits {
-    /// Bytes read a second.
+    /// Bytes read per second.
     pub read_bps: Option<u64>,
-    /// Bytes written a second.
+    /// Bytes written per second.
     pub write_bps: Option<u64>,
-    /// Reads a second.
+    /// Reads per second.
     pub read_iops: Option<u64>,
-    /// Writes a second.
+    /// Writes per second.
     pub write_iops: Option<u64>,
 }
 
 impl IoLimits {
-    /// The least that the kernel takes of any of them (`tg_set_limit` of block/blk-throttle.c).
+    /// The smallest value that the kernel accepts for any of the limits (`tg_set_limit` of block/blk-throttle.c).
     pub const LEAST: u64 = 2;
 
-    /// Each as the file names it.
+    /// The limits with their names in the file.
     pub fn fields(self) -> [(&'static str, Option<u64>); 4] {
         [("rbps", self.read_bps), ("wbps", self.write_bps), ("riops", self.read_iops), ("wiops", self.write_iops)]
     }
 
-    /// Whether nothing is limited.
+    /// Whether there is no limit.
     pub fn is_unlimited(self) -> bool {
         self == Self::default()
     }
@@ -84,7 +84,7 @@ impl fmt::Display for IoLimits {
     }
 }
 
-/// Hundredths: the kernel counts percentages in them.
+/// Hundredths of a percent, the unit in which the kernel counts percentages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hundredths(pub u32);
 
@@ -109,29 +109,29 @@ impl Hundredths {
     }
 }
 
-/// What a device is to reach before the cost model holds cgroups back: the parameters of a line of `io.cost.qos`.
+/// Latency targets that the cost model enforces by throttling cgroups: the parameters of a line of `io.cost.qos`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoLatency {
-    /// Share of the reads that are to be within [`IoLatency::read_latency`], in percent.
+    /// Share of the reads that must finish within [`IoLatency::read_latency`].
     pub read_permyriad: Hundredths,
-    /// In microseconds.
+    /// Latency in microseconds.
     pub read_latency: u32,
-    /// Share of the writes that are to be within [`IoLatency::write_latency`], in percent.
+    /// Share of the writes that must finish within [`IoLatency::write_latency`].
     pub write_permyriad: Hundredths,
-    /// In microseconds.
+    /// Latency in microseconds.
     pub write_latency: u32,
-    /// The least speed that the controller goes down to, in percent of the model's.
+    /// Lowest speed that the controller chooses, relative to the model's.
     pub min: Hundredths,
-    /// The most that it goes up to.
+    /// Highest speed that the controller chooses, relative to the model's.
     pub max: Hundredths,
 }
 
-/// A line of `io.cost.qos`: whether the cost model counts for a device, and how late its requests may be.
+/// A line of `io.cost.qos`: whether the cost model is enabled for a device, and its latency targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoCostQos {
-    /// Whether it counts.
+    /// Whether the cost model is enabled.
     pub is_enabled: bool,
-    /// `None` = the kernel chooses by the kind of the device (`ctrl=auto`).
+    /// Latency targets; `None` if the kernel chooses them by the kind of the device (`ctrl=auto`).
     pub latency: Option<IoLatency>,
 }
 
@@ -147,20 +147,20 @@ impl fmt::Display for IoCostQos {
     }
 }
 
-/// What a device can do at most: the parameters of a line of `io.cost.model`.
+/// The maximum performance of a device: the parameters of a line of `io.cost.model`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoCostModel {
-    /// Bytes read a second.
+    /// Bytes read per second.
     pub read_bps: u64,
-    /// Sequential reads a second, of 4 KiB.
+    /// Sequential reads of 4 KiB per second.
     pub read_seq_iops: u64,
-    /// Random reads a second, of 4 KiB.
+    /// Random reads of 4 KiB per second.
     pub read_rand_iops: u64,
-    /// Bytes written a second.
+    /// Bytes written per second.
     pub write_bps: u64,
-    /// Sequential writes a second, of 4 KiB.
+    /// Sequential writes of 4 KiB per second.
     pub write_seq_iops: u64,
-    /// Random writes a second, of 4 KiB.
+    /// Random writes of 4 KiB per second.
     pub write_rand_iops: u64,
 }
 
@@ -179,7 +179,7 @@ impl fmt::Display for IoCostModel {
     }
 }
 
-/// Not what a line of one of these files says of a device.
+/// A text that is not the value of a device in one of these files.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not what the kernel's file says of a device")]
 pub struct NotALine(pub String);
@@ -200,7 +200,7 @@ impl<'a> Words<'a> {
 impl FromStr for IoLimits {
     type Err = NotALine;
 
-    /// Reads what [`IoLimits`] prints, which is what `io.max` has behind the device's numbers.
+    /// Parses what [`IoLimits`] prints, the part of a line of `io.max` after the device's numbers.
     fn from_str(text: &str) -> Result<Self, NotALine> {
         let words = Words(text);
         let limit = |name| match words.get(name)? {
@@ -222,7 +222,7 @@ impl FromStr for IoLimits {
 impl FromStr for IoCostQos {
     type Err = NotALine;
 
-    /// Reads what [`IoCostQos`] prints, and what `io.cost.qos` has behind the device's numbers.
+    /// Parses what [`IoCostQos`] prints, and the part of a line of `io.cost.qos` after the device's numbers.
     fn from_str(text: &str) -> Result<Self, NotALine> {
         let words = Words(text);
         let percent = |name| Hundredths::parse(words.get(name)?);
@@ -256,8 +256,8 @@ impl FromStr for IoCostQos {
 impl FromStr for IoCostModel {
     type Err = NotALine;
 
-    /// Reads what [`IoCostModel`] prints, and what `io.cost.model` has behind the device's numbers; a model that the kernel chose itself is
-    /// none.
+    /// Parses what [`IoCostModel`] prints, and the part of a line of `io.cost.model` after the device's numbers. A model
+    /// that the kernel chose (`ctrl=auto`) is an error.
     fn from_str(text: &str) -> Result<Self, NotALine> {
         let words = Words(text);
         let model = || {
@@ -277,12 +277,12 @@ impl FromStr for IoCostModel {
     }
 }
 
-/// A whole disk, or what the kernel presents as one, such as a logical volume.
+/// A whole disk, or a device that the kernel presents as one, such as a logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
     /// Its numbers.
     pub number: DeviceNumber,
-    /// What it is called below `/dev`: the kernel's own name first (`sda`, `dm-0`), then those of device mapper (`mapper/data-logs`,
+    /// Its names below `/dev`: first the kernel's name (`sda`, `dm-0`), then those of device mapper (`mapper/data-logs`,
     /// `data/logs`).
     pub names: Vec<String>,
     /// The names of its partitions below `/dev`.
@@ -291,23 +291,23 @@ pub struct BlockDevice {
     pub volume_groups: Vec<String>,
 }
 
-/// A volume of a pod that is a file system of its own on a block device.
+/// A volume of a pod that has its own file system on a block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodVolume {
     /// The pod.
     pub pod: PodId,
-    /// The name of its directory at the kubelet: of the persistent volume, or of the volume in the pod for an ephemeral one.
+    /// The name of its directory at the kubelet: that of the persistent volume, or for an ephemeral volume its name in the pod.
     pub name: String,
-    /// The whole disk that it is on.
+    /// The whole disk that holds it.
     pub device: DeviceNumber,
 }
 
 /// The node's block devices, and the volumes of pods on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockDevices {
-    /// By their numbers.
+    /// The devices, ordered by their numbers.
     pub devices: Arc<[BlockDevice]>,
-    /// In no order.
+    /// The volumes, in no particular order.
     pub volumes: Arc<[PodVolume]>,
 }
 
@@ -361,7 +361,7 @@ mod tests {
     fn what_the_kernel_prints_is_read_in_any_order() {
         let line = "enable=1 ctrl=user rpct=95.00 rlat=3000 wpct=95.05 wlat=4000 min=50.00 max=150.00";
         assert_eq!(line.parse(), Ok(IoCostQos { is_enabled: true, latency: Some(latency()) }));
-        // What the kernel chose is not the operator's.
+        // Parameters that the kernel chose are not parsed as the operator's.
         let auto = "enable=1 ctrl=auto rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00";
         assert_eq!(auto.parse(), Ok(IoCostQos { is_enabled: true, latency: None }));
         let auto = "ctrl=auto model=linear rbps=174019176 rseqiops=41708 rrandiops=370 wbps=178075866 wseqiops=42705 wrandiops=378";

@@ -1,4 +1,4 @@
-//! Columns: one measurement of every container. Counters come from the kernel as running totals; modules see differences.
+//! Columns: one kind of measurement for all containers. The kernel counts running totals; modules see differences.
 
 use self::fields::counters;
 pub use self::fields::{Counters, Fields};
@@ -27,25 +27,25 @@ counters! {
 pub struct CpuSample {
     /// The container.
     pub container: ContainerId,
-    /// What was added within the window.
+    /// Difference within the window.
     pub delta: CpuCounters,
 }
 
 /// The CFS bandwidth in force for one cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BandwidthSample {
-    /// A pod or a container.
+    /// The pod or container.
     pub target: Target,
-    /// CFS quota; `None` = unlimited.
+    /// CFS quota; `None` if unlimited.
     pub quota: Option<Micros>,
-    /// The quota beneath all leases; `None` = unlimited.
+    /// The baseline quota, without any lease; `None` if unlimited.
     pub baseline_quota: Option<Micros>,
     /// Length of the enforcement period.
     pub period: Micros,
 }
 
 counters! {
-    /// A container's memory now. The event counts are running totals from the kernel, differences to a module.
+    /// A container's current memory and its memory events. The kernel counts events as running totals; a module sees differences.
     pub struct MemoryCounters {
         /// All memory charged to it.
         usage: Bytes = level "usageBytes",
@@ -53,13 +53,13 @@ counters! {
         anon: Bytes = level "anonBytes",
         /// Page cache.
         file: Bytes = level "fileBytes",
-        /// Page cache that was not used lately.
+        /// Page cache that was not used recently.
         inactive_file: Bytes = level "inactiveFileBytes",
         /// Times it was throttled for being above `memory.high`.
         high_events: u64 = total "highEvents",
         /// Times it hit its limit.
         max_events: u64 = total "maxEvents",
-        /// Processes that the OOM killer ended.
+        /// Processes that the OOM killer killed.
         oom_kills: u64 = total "oomKills",
     }
 }
@@ -69,21 +69,21 @@ counters! {
 pub struct MemorySample {
     /// The container.
     pub container: ContainerId,
-    /// Sizes now, events within the window.
+    /// Current sizes, and events within the window.
     pub memory: MemoryCounters,
 }
 
-/// Time in which some, or all, threads of a group waited for one resource.
+/// Time during which some, or all, threads of a cgroup waited for one resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stall {
-    /// At least one thread waited.
+    /// Time during which at least one thread waited.
     pub some: Micros,
-    /// All threads waited at once.
+    /// Time during which all threads waited at the same time.
     pub full: Micros,
 }
 
 impl Stall {
-    /// What was added since `earlier`.
+    /// The difference since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             some: Micros(self.some.0.saturating_sub(earlier.some.0)),
@@ -104,7 +104,7 @@ pub struct PressureCounters {
 }
 
 impl PressureCounters {
-    /// What was added since `earlier`.
+    /// The difference since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             cpu: self.cpu.since(earlier.cpu),
@@ -119,23 +119,23 @@ impl PressureCounters {
 pub struct PressureSample {
     /// The container.
     pub container: ContainerId,
-    /// What was added within the window.
+    /// Difference within the window.
     pub delta: PressureCounters,
 }
 
-/// The node.
+/// Capacity and usage of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeSample {
     /// Logical CPUs.
     pub cpus: u32,
     /// Physical memory.
     pub memory_capacity: Bytes,
-    /// What pods may have of it.
+    /// Memory that pods may use.
     pub memory_allocatable: Bytes,
     /// Size of a memory page.
     pub page_size: Bytes,
-    /// CPU time that all CPUs spent busy within the window; `None` when not known.
+    /// CPU time that all CPUs together spent busy within the window; `None` if unknown.
     pub cpu_usage: Option<Micros>,
-    /// `MemAvailable`; `None` when not known.
+    /// `MemAvailable`; `None` if unknown.
     pub memory_available: Option<Bytes>,
 }

@@ -1,4 +1,4 @@
-//! The machine's CPUs, and who may run on which.
+//! The machine's CPUs, and the CPUs on which cgroups may run.
 
 use crate::knob::Target;
 use crate::pod::ContainerId;
@@ -8,7 +8,7 @@ use crate::pod::ContainerId;
 pub struct Cpu {
     /// The kernel's number.
     pub id: u32,
-    /// Its physical core, numbered over the machine.
+    /// Its physical core, numbered uniquely on the machine.
     pub core: u32,
     /// Its socket.
     pub socket: u32,
@@ -18,14 +18,14 @@ pub struct Cpu {
     pub online: bool,
 }
 
-/// What the kubelet's CPU manager does.
+/// Policy of the kubelet's CPU manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuManager {
-    /// Nothing.
+    /// The CPU manager is off: all pods share all CPUs.
     None,
-    /// It gives containers CPUs for themselves alone.
+    /// The CPU manager can assign containers exclusive CPUs.
     Static,
-    /// Not known.
+    /// The policy is unknown.
     #[default]
     Unknown,
 }
@@ -34,7 +34,7 @@ impl CpuManager {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::None, Self::Static, Self::Unknown];
 
-    /// The word for it.
+    /// The name of the policy.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -44,33 +44,33 @@ impl CpuManager {
     }
 }
 
-/// CPUs that one container has for itself alone.
+/// Exclusive CPUs of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExclusiveCpus {
-    /// The container; `None` = none that is known.
+    /// The container; `None` if unknown.
     pub container: Option<ContainerId>,
     /// Its CPUs, ascending.
     pub cpus: Vec<u32>,
 }
 
-/// The CPUs, and which of them not every pod may use.
+/// The machine's CPUs, and those that not every pod may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTopology {
-    /// By id.
+    /// The CPUs, ordered by id.
     pub cpus: Vec<Cpu>,
-    /// What the kubelet's CPU manager does.
+    /// Policy of the kubelet's CPU manager.
     pub manager: CpuManager,
     /// CPUs that no pod may use, ascending.
     pub reserved: Vec<u32>,
-    /// CPUs that are given to containers alone.
+    /// CPUs that are assigned exclusively to containers.
     pub exclusive: Vec<ExclusiveCpus>,
 }
 
-/// The CPUs that the processes of a cgroup may run on.
+/// The CPUs on which the processes of a cgroup may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSet {
     /// The cgroup.
     pub target: Target,
-    /// Ascending.
+    /// The CPUs, ascending.
     pub cpus: Vec<u32>,
 }

@@ -1,28 +1,28 @@
-//! Sets of logical CPUs, as cpusets hold them.
+//! Sets of logical CPUs, as in cpusets.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::numa::list_text;
 
-/// One more than the largest number of a CPU that a [`CpuSet`] can hold.
+/// Exclusive upper bound of the CPU numbers in a [`CpuSet`].
 pub const MAX_CPUS: u32 = 1024;
 
 const WORDS: usize = 16;
 
-/// A set of logical CPUs, by the kernel's numbers of them.
+/// A set of logical CPUs by their numbers in the kernel.
 ///
-/// A value of a knob is copied a lot and changed seldom, so the set is a plain bit map; the largest machines have some hundred
-/// CPUs.
+/// Values of knobs are copied often and changed rarely, so the set is a plain bit map; the largest machines have some
+/// hundred CPUs.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuSet([u64; WORDS]);
 
-/// A number that is none of a CPU's.
+/// A number too large for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there is no CPU {0}: the numbers of CPUs are below {MAX_CPUS}")]
 pub struct NoSuchCpu(pub u32);
 
-/// Not a list of CPUs.
+/// A text that is not a list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no list of CPUs, such as `0-3,8`, with numbers below {MAX_CPUS}")]
 pub struct NotCpus(pub String);
@@ -32,7 +32,7 @@ impl CpuSet {
     ///
     /// # Errors
     ///
-    /// [`NoSuchCpu`] with the first number from [`MAX_CPUS`] on.
+    /// [`NoSuchCpu`] with the first number that is not below [`MAX_CPUS`].
     pub fn of(cpus: &[u32]) -> Result<Self, NoSuchCpu> {
         let mut set = Self::default();
         for &cpu in cpus {
@@ -44,7 +44,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Whether it has no CPU.
+    /// Whether the set has no CPU.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
@@ -54,29 +54,29 @@ impl CpuSet {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether it has this CPU.
+    /// Whether the set has this CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         place(cpu).is_some_and(|(word, bit)| self.0.get(word).is_some_and(|word| word & bit != 0))
     }
 
-    /// Whether the other set has all of its CPUs.
+    /// Whether the other set has all CPUs of this set.
     pub fn is_subset(&self, of: &Self) -> bool {
         self.minus(of).is_empty()
     }
 
-    /// CPUs of either set.
+    /// The CPUs that are in either set.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         self.with(other, |one, other| one | other)
     }
 
-    /// CPUs of both sets.
+    /// The CPUs that are in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         self.with(other, |one, other| one & other)
     }
 
-    /// CPUs that the other set does not have.
+    /// The CPUs that are not in the other set.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         self.with(other, |one, other| one & !other)
@@ -96,14 +96,14 @@ impl CpuSet {
     }
 }
 
-/// The word of a CPU, and its bit there.
+/// The index of a CPU's word, and the CPU's bit in it.
 fn place(cpu: u32) -> Option<(usize, u64)> {
     let word = usize::try_from(cpu / u64::BITS).ok().filter(|word| *word < WORDS)?;
     Some((word, 1 << (cpu % u64::BITS)))
 }
 
 impl fmt::Display for CpuSet {
-    /// As the kernel lists them: `0-3,8`.
+    /// Writes a list as the kernel does, such as `0-3,8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&list_text(self.iter()))
     }
@@ -118,7 +118,7 @@ impl fmt::Debug for CpuSet {
 impl FromStr for CpuSet {
     type Err = NotCpus;
 
-    /// Reads a list such as `0-3,8`. An empty list has no CPU.
+    /// Parses a list such as `0-3,8`. The empty text is the empty set.
     fn from_str(text: &str) -> Result<Self, NotCpus> {
         let wrong = || NotCpus(text.to_owned());
         let mut set = Self::default();

@@ -1,11 +1,11 @@
-//! Digests: the name of a module, and of an artefact, is its content.
+//! Digests, which name modules and artefacts by their content.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of some content, written `sha256:` and 64 hexadecimal digits, as OCI writes it.
+/// SHA-256 of some content, written as in OCI: `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -15,7 +15,7 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digits alone.
+    /// The hexadecimal digits without `sha256:`.
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Not a digest.
+/// A text that is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not `sha256:` followed by 64 lower-case hexadecimal digits")]
 pub struct NotADigest(pub String);
@@ -47,7 +47,7 @@ impl FromStr for Digest {
 }
 
 impl Digest {
-    /// Reads what [`Self::hex`] writes.
+    /// Parses what [`Self::hex`] returns.
     fn from_hex(digits: &str) -> Option<Self> {
         let digits = digits.as_bytes();
         let mut digest = [0; 32];

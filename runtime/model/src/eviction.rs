@@ -1,4 +1,4 @@
-//! Pods that have to leave the node.
+//! Evictions of pods, and their outcomes.
 
 use crate::pod::PodId;
 use crate::unit::Micros;
@@ -8,23 +8,23 @@ use crate::unit::Micros;
 pub struct Eviction {
     /// The pod.
     pub pod: PodId,
-    /// How long it can wait.
+    /// How long the eviction can wait.
     pub urgency: Urgency,
-    /// Seconds between SIGTERM and SIGKILL; `None` = the pod's own.
+    /// Seconds between SIGTERM and SIGKILL; `None` for the pod's own grace period.
     pub grace_period: Option<u32>,
-    /// One word in camel case.
+    /// The reason, one word in camel case.
     pub reason: String,
-    /// A sentence: what was exceeded by how much, and why it is this pod.
+    /// A sentence: what was exceeded by how much, and why this pod is evicted.
     pub message: String,
 }
 
 /// How long an eviction can wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Urgency {
-    /// Until the controller has done it.
+    /// The eviction waits until the controller carries it out.
     #[default]
     Soon,
-    /// A few seconds: without an answer by then the agent ends the pod's processes itself.
+    /// The eviction waits a few seconds; without an answer by then the agent kills the pod's processes itself.
     Now,
 }
 
@@ -32,7 +32,7 @@ impl Urgency {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Soon, Self::Now];
 
-    /// The word for it in reports and in Rego.
+    /// The name of the urgency in reports and in Rego.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Soon => "soon",
@@ -41,18 +41,18 @@ impl Urgency {
     }
 }
 
-/// What became of an eviction.
+/// The outcome of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EvictionOutcome {
-    /// It waits for an answer, or for room in a budget of the node or of the controller.
+    /// The eviction waits for an answer, or for room in a budget of the node or of the controller.
     Pending,
-    /// The API server took it.
+    /// The API server accepted the eviction.
     Accepted,
-    /// A guard rail, a rule of the controller or the API server (a PodDisruptionBudget) forbids it.
+    /// A guard rail, a rule of the controller or the API server (a PodDisruptionBudget) forbids the eviction.
     Refused,
     /// The pod is gone.
     Gone,
-    /// The agent ended the pod's processes.
+    /// The agent killed the pod's processes.
     Killed,
 }
 
@@ -60,7 +60,7 @@ impl EvictionOutcome {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Pending, Self::Accepted, Self::Refused, Self::Gone, Self::Killed];
 
-    /// The word for it in reports, recordings and in Rego.
+    /// The name of the outcome in reports, recordings and Rego.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -72,15 +72,15 @@ impl EvictionOutcome {
     }
 }
 
-/// What became of one request.
+/// The state of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionState {
     /// The pod's UID.
     pub uid: String,
-    /// What became of it.
+    /// The outcome.
     pub outcome: EvictionOutcome,
-    /// Why it is so.
+    /// The reason of the outcome.
     pub why: String,
-    /// Time since that is known.
+    /// Time since the outcome is known.
     pub age: Micros,
 }

@@ -1,13 +1,13 @@
-//! Third-party text in messages: names and descriptions from a module, an artefact or a manifest end up in logs and on
-//! terminals.
+//! Third-party text in messages: names and descriptions from modules, artefacts and manifests, which appear in logs and
+//! on terminals.
 
 use std::fmt::{self, Write};
 
-/// Characters of a name that are shown.
+/// Maximum number of characters of a name that are shown.
 pub const NAME: usize = 100;
 
-/// Third-party text, safe to show: no longer than `most` characters, and without those that control a terminal or
-/// reorder the text. A shortened text says how long it was.
+/// Makes third-party text safe to show: cuts it to `most` characters, and escapes those that control a terminal or
+/// reorder the text. A shortened text is followed by its original length.
 ///
 /// ```
 /// use qosm_model::foreign::shown;
@@ -20,12 +20,12 @@ pub fn shown(text: &str, most: usize) -> String {
     Shown { text, most }.to_string()
 }
 
-/// The same for a name.
+/// Like [`shown`], for a name: at most [`NAME`] characters.
 pub fn name(text: &str) -> Shown<'_> {
     Shown { text, most: NAME }
 }
 
-/// Writes third-party text safely.
+/// Displays third-party text safely.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'t> {
     text: &'t str,
@@ -50,8 +50,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Whether a character is acted on rather than shown: control characters, those that turn the direction of writing around or join and
-/// hide others, line ends of Unicode, and what stands for no character.
+/// Whether a character is interpreted rather than shown: control characters, characters that change the direction of text
+/// or join or hide others, line ends of Unicode, and code points without a visible character.
 pub fn is_unsafe(char: char) -> bool {
     char.is_control()
         || matches!(char,

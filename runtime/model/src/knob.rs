@@ -1,4 +1,4 @@
-//! Knobs: the kernel tunables that a policy can hold, and where.
+//! Knobs: the kernel tunables that a policy can hold, and the targets on which it can hold them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use crate::block_io::{DeviceNumber, IoCostModel, IoCostQos, IoLimits};
 use crate::cpus::CpuSet;
 use crate::pod::{ContainerId, PodId, Tier};
 
-/// The cgroup that a setting is for, or the node itself.
+/// The target of a setting: a cgroup, or the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// The node: its kernel's own settings, which no cgroup has.
+    /// The node, for kernel settings that do not belong to a cgroup.
     Node,
-    /// A tier's group.
+    /// A tier's cgroup.
     Tier(Tier),
-    /// A pod's group.
+    /// A pod's cgroup.
     Pod(PodId),
-    /// A container's group.
+    /// A container's cgroup.
     Container(ContainerId),
 }
 
-/// How far below the root a target stands.
+/// The level of a target in the cgroup hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// The node itself.
@@ -34,7 +34,7 @@ pub enum Level {
 }
 
 impl Target {
-    /// How far below the root it stands.
+    /// The level of the target.
     pub fn level(self) -> Level {
         match self {
             Self::Node => Level::Node,
@@ -49,7 +49,7 @@ impl Level {
     /// All of them, the outermost first.
     pub const ALL: [Self; 4] = [Self::Node, Self::Tier, Self::Pod, Self::Container];
 
-    /// As printed.
+    /// The name of the level.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -60,7 +60,7 @@ impl Level {
     }
 }
 
-/// A kernel tunable. Its files, encodings and rules stand in the host's knob table.
+/// A kernel tunable. The host's knob table has its files, encodings and rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Knob {
     /// CFS quota for each period, in microseconds.
@@ -91,57 +91,59 @@ pub enum Knob {
     PageCacheLimitSize,
     /// `memory.pagecache_limit.sync`, 0 or 1.
     PageCacheReclaimSync,
-    /// `cpuset.mems`, a bit for each NUMA node; `max` = all that the cgroup above has.
+    /// `cpuset.mems`, a bit for each NUMA node; `max` means all nodes of the parent cgroup.
     CpusetMems,
-    /// `cpuset.cpus`; `max` = all that the cgroup above has.
+    /// `cpuset.cpus`; `max` means all CPUs of the parent cgroup.
     CpusetCpus,
-    /// CPU weight, 1 to 10000 as cgroup v2 counts it: 100 is what a new cgroup has. See [`IDLE_WEIGHT`] for what an idle one has.
+    /// CPU weight of cgroup v2, 1 to 10000; a new cgroup has 100. An idle cgroup has [`IDLE_WEIGHT`].
     CpuWeight,
     /// `cpu.idle`, 0 or 1: whether the cgroup runs only on otherwise idle CPUs.
     CpuIdle,
-    /// `cpu.bvt_warp_ns`, -1 to 2: the group identity, by which Alibaba's kernels rank groups on a CPU. Batch has -1.
+    /// `cpu.bvt_warp_ns`, -1 to 2: the group identity, by which Alibaba's kernels rank cgroups on a CPU. Batch has -1.
     BvtWarp,
-    /// Core scheduling group, 0 to [`MAX_CORE_GROUP`]: threads of containers with the same number share cores with each other and with no
-    /// other thread. 0 = in no group.
+    /// Core scheduling group, 0 to [`MAX_CORE_GROUP`]: threads of containers with the same number share cores with each
+    /// other and with no other thread. 0 means no group.
     CoreGroup,
-    /// `memory.max`, in bytes: what a group may use at most.
+    /// `memory.max`, in bytes: the memory limit of a cgroup.
     MemoryMax,
-    /// `vm.min_free_kbytes`, in KiB: what the kernel keeps free, from which the watermarks of its zones follow.
+    /// `vm.min_free_kbytes`, in KiB: memory that the kernel keeps free, from which the watermarks of its zones follow.
     MinFreeKbytes,
-    /// `vm.watermark_scale_factor`, in hundredths of a percent of memory: how far the watermarks lie from each other.
+    /// `vm.watermark_scale_factor`, in hundredths of a percent of memory: the distance between the watermarks.
     WatermarkScaleFactor,
     /// `memcg_reaper/reap_background`, 0 or 1: whether memory of removed cgroups is reclaimed in the background.
     MemcgReaper,
     /// `kernel.sched_group_identity_enabled`, 0 or 1: whether `cpu.bvt_warp_ns` has an effect.
     GroupIdentity,
-    /// `kernel.sched_idle_saver_wmark`, in nanoseconds: how long a hyper-thread has to have been idle before a sibling that was expelled counts.
+    /// `kernel.sched_idle_saver_wmark`, in nanoseconds: how long a hyper-thread must have been idle before an expelled
+    /// sibling counts.
     IdleSaverWmark,
     /// `pagecache_limit/enabled`, 0 or 1: whether the page cache limits of cgroups have an effect.
     PageCacheLimit,
-    /// `kernel.sched_core`, 0 or 1: whether Alibaba's kernels have core scheduling. It and group identity exclude each other.
+    /// `kernel.sched_core`, 0 or 1: whether core scheduling is enabled on Alibaba's kernels. Core scheduling and group
+    /// identity exclude each other.
     SchedCore,
-    /// `io.max` of one device: what a cgroup may read and write a second.
+    /// `io.max` of one device: a cgroup's limits per second.
     IoMax(DeviceNumber),
-    /// `io.weight` of one device, 1 to 10000: a cgroup's share where several wait for it.
+    /// `io.weight` of one device, 1 to 10000: a cgroup's share when several compete for the device.
     IoWeight(DeviceNumber),
-    /// `io.cost.qos` of one device, of the node: whether its cost model counts, and how late its requests may be.
+    /// `io.cost.qos` of one device, a knob of the node: whether the cost model is enabled, and its latency targets.
     IoCostQos(DeviceNumber),
-    /// `io.cost.model` of one device, of the node: what it can do.
+    /// `io.cost.model` of one device, a knob of the node: the device's performance.
     IoCostModel(DeviceNumber),
 }
 
-/// The weight of a cgroup with `cpu.idle` = 1, as cgroup v2 prints it. It cannot be written, and what was there is lost: the kernel
-/// puts [`DEFAULT_WEIGHT`] when `cpu.idle` goes back to 0.
+/// The weight of a cgroup with `cpu.idle` = 1, as cgroup v2 prints it. It cannot be written, and the previous weight is
+/// lost: the kernel sets [`DEFAULT_WEIGHT`] when `cpu.idle` returns to 0.
 pub const IDLE_WEIGHT: Value = Value::Number(0);
 
-/// The highest number of a core scheduling group: what JSON takes of whole numbers without loss.
+/// The highest number of a core scheduling group: the largest whole number that JSON represents without loss.
 pub const MAX_CORE_GROUP: i64 = (1 << 53) - 1;
 
 /// The weight of a new cgroup.
 pub const DEFAULT_WEIGHT: Value = Value::Number(100);
 
 impl Knob {
-    /// All knobs; those of devices once, with no device in particular.
+    /// All knobs; each knob of devices once, with [`DeviceNumber::NONE`].
     pub const ALL: [Self; 32] = [
         Self::CfsQuota,
         Self::CfsBurst,
@@ -177,7 +179,7 @@ impl Knob {
         Self::IoCostModel(DeviceNumber::NONE),
     ];
 
-    /// Those of the node itself that are one file with one number.
+    /// The knobs of the node that are a file with a single number.
     pub const OF_NODE: [Self; 7] = [
         Self::MinFreeKbytes,
         Self::WatermarkScaleFactor,
@@ -188,12 +190,12 @@ impl Knob {
         Self::SchedCore,
     ];
 
-    /// Whether it is the node's own, and no cgroup's.
+    /// Whether the knob belongs to the node, not to a cgroup.
     pub fn is_of_node(self) -> bool {
         matches!(self, Self::IoCostQos(_) | Self::IoCostModel(_)) || Self::OF_NODE.contains(&self)
     }
 
-    /// The device that it is of; [`DeviceNumber::NONE`] = of no one in particular. `None` = devices have no part in it.
+    /// The knob's device, or [`DeviceNumber::NONE`] for no particular one; `None` if the knob does not belong to a device.
     pub fn device(self) -> Option<DeviceNumber> {
         match self {
             Self::IoMax(device) | Self::IoWeight(device) | Self::IoCostQos(device) | Self::IoCostModel(device) => {
@@ -203,7 +205,7 @@ impl Knob {
         }
     }
 
-    /// The same knob of another device, where devices have a part in it.
+    /// The same knob of another device; unchanged if the knob does not belong to a device.
     #[must_use]
     pub fn of(self, device: DeviceNumber) -> Self {
         match self {
@@ -215,18 +217,18 @@ impl Knob {
         }
     }
 
-    /// The knob without a device: what metrics, facts and grants count.
+    /// The knob without its device, as metrics, facts and grants use it.
     #[must_use]
     pub fn kind(self) -> Self {
         self.of(DeviceNumber::NONE)
     }
 
-    /// The node's own of a device: how late its requests may be, and what it can do.
+    /// The node's knobs of a device: `io.cost.qos` and `io.cost.model`.
     pub fn costs_of(device: DeviceNumber) -> [Self; 2] {
         [Self::IoCostQos(device), Self::IoCostModel(device)]
     }
 
-    /// The place of its kind in [`Knob::ALL`].
+    /// The index of the knob's kind in [`Knob::ALL`].
     pub fn index(self) -> usize {
         match self {
             Self::CfsQuota => 0,
@@ -264,7 +266,7 @@ impl Knob {
         }
     }
 
-    /// The name of its kind, without a device. Plans and the journal have the whole name: what it prints.
+    /// The name of the knob's kind, without a device. Plans and the journal contain the full name, as `Display` writes it.
     pub fn kind_name(self) -> &'static str {
         match self {
             Self::CfsQuota => "cpu.quota",
@@ -304,7 +306,7 @@ impl Knob {
 }
 
 impl fmt::Display for Knob {
-    /// `cpu.quota`; with a device `io.max 8:16`.
+    /// Writes the name, such as `cpu.quota`, or with a device `io.max 8:16`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind_name())?;
         match self.device() {
@@ -314,7 +316,7 @@ impl fmt::Display for Knob {
     }
 }
 
-/// Not the name of a knob.
+/// A text that is not the name of a knob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the name of a knob")]
 pub struct UnknownKnob(pub String);
@@ -337,31 +339,31 @@ impl FromStr for Knob {
     }
 }
 
-/// What a knob holds, in the knob's own unit.
+/// The value of a knob, in the knob's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// A number.
     Number(i64),
-    /// A CPU weight on cgroup v1 that equals no whole number of cgroup v2's: `cpu.shares`, of which 1024 are a weight
-    /// of 100. Where a policy wants one on cgroup v2, it is stretched onto the weights as KEP-2254 does. 2 is the kubelet's
-    /// value for pods without a request.
+    /// A CPU weight of cgroup v1, `cpu.shares`, that equals no whole weight of cgroup v2; a weight of 100 equals 1024
+    /// shares. On cgroup v2, a policy's shares are converted to a weight as in KEP-2254. The kubelet gives pods without a
+    /// request 2 shares.
     Shares(i64),
     /// A set of CPUs.
     Cpus(CpuSet),
-    /// The file has no line for the device: the kernel does as it does by itself.
+    /// The file has no line for the device, so the kernel uses its defaults.
     Unset,
     /// Limits of a device.
     IoLimits(IoLimits),
-    /// Whether and how a device's cost model counts.
+    /// Whether a device's cost model is enabled, and its latency targets.
     IoCostQos(IoCostQos),
-    /// What a device can do.
+    /// The performance of a device.
     IoCostModel(IoCostModel),
-    /// No bound: the kernel's `max`, or -1 for a quota on cgroup v1. Sorts above every number.
+    /// No limit: the kernel's `max`, or -1 for a quota on cgroup v1. Sorts above every number.
     Max,
 }
 
 impl Value {
-    /// The number that it is; `None` = it is none, or no bound.
+    /// The number; `None` for any other value, [`Self::Max`] included.
     pub fn number(self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(number),
@@ -385,7 +387,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// None of a knob's values.
+/// A text that is not the value of a knob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is neither a whole number, nor a number of shares, nor a list of CPUs, nor a line of a device, nor `default` or `max`"

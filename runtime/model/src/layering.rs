@@ -1,7 +1,7 @@
 //! Effective configuration: built-in defaults, ConfigMaps, namespace lists and annotations, merged for each pod and policy.
 //!
-//! The rules are the same for every policy; a [`CompiledProtocol`] has its keys, fields and words. [`Layers`] is the
-//! node's configuration, [`Layers::for_pod`] adds that of one pod. From the lowest layer to the highest:
+//! The rules are the same for every policy; a [`CompiledProtocol`] has the policy's keys, fields and words. [`Layers`] is
+//! the node's configuration, [`Layers::for_pod`] adds that of one pod. From the lowest layer to the highest:
 //!
 //! 1. the built-in defaults of the protocol,
 //! 2. `clusterStrategy` of the cluster ConfigMap,
@@ -10,15 +10,15 @@
 //! 5. the pod's annotation.
 //!
 //! A higher layer wins field by field: objects are merged to any depth, lists and everything else are replaced, `null`
-//! counts as absent, an explicit 0 or false is kept. `policy: ""` and `policy: default` count as absent as well. A word
-//! of `policy` for which the protocol has a preset starts from the preset's values instead of from the layers beneath.
+//! counts as absent, an explicit 0 or false is kept. `policy: ""` and `policy: default` count as absent as well. A layer
+//! whose word of `policy` has a preset starts from the preset's values instead of from the lower layers.
 //!
-//! Where the protocol has a class field, layers 1 to 3 are those of the pod's QoS class, and they say nothing at all unless
-//! the class is enabled: not configured means hands off. A class is enabled by its switch `enable`, or, where the protocol
-//! lists no such field, by being written. Namespace lists and annotations count all the same.
+//! If the protocol has a class field, layers 1 to 3 are those of the pod's QoS class, and they are empty unless the class
+//! is enabled: the policy leaves pods alone that are not configured. A class is enabled by its switch `enable`, or, if
+//! the protocol has no such field, by being present. Namespace lists and annotations count in either case.
 //!
-//! Whatever cannot be used is refused as a whole (one annotation, one key of a ConfigMap) with a [`Problem`] for each wrong
-//! field, and the next lower layer, or the last good text of the key, counts instead.
+//! An annotation or a key of a ConfigMap with a wrong field is refused as a whole, with a [`Problem`] for each wrong
+//! field. The next lower layer, or the last good text of the key, counts instead.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -83,16 +83,16 @@ use self::strategy::{ClassLevel, Strategy};
 use crate::pod::{Node, Pod, QosClass};
 use crate::problem::Problem;
 
-/// Steps for checking a pod's annotation against a module's schema, which comes from a third party: a millisecond or
-/// two, where an ordinary annotation takes some hundred steps. The loop waits for it.
+/// Budget of steps for checking a pod's annotation against a module's schema, which comes from a third party: a
+/// millisecond or two, since the agent's loop waits for it. An ordinary annotation takes some hundred steps.
 const ANNOTATION_STEPS: u64 = 20_000;
-/// The same for all that ConfigMaps say about one policy.
+/// Budget of steps for the configuration of one policy in all ConfigMaps.
 const CONFIG_MAP_STEPS: u64 = 1_000_000;
 
-/// A ConfigMap, as far as it matters here.
+/// The parts of a ConfigMap that layering uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMap {
-    /// `metadata.namespace`; `None` where the manifest does not say it, which is accepted for every known name.
+    /// `metadata.namespace`; `None` if the manifest has none, which is accepted for every known name.
     pub namespace: Option<String>,
     /// `metadata.name`.
     pub name: String,
@@ -124,7 +124,7 @@ pub enum Layer {
     NodeStrategy {
         /// `namespace/name` of the ConfigMap.
         map: String,
-        /// The strategy's name; `nodeStrategies[2]` for the third where it has none.
+        /// The strategy's name; without one its place, such as `nodeStrategies[2]` for the third.
         name: String,
     },
     /// A list of namespaces.
@@ -160,7 +160,7 @@ impl fmt::Display for Layer {
 }
 
 impl Layer {
-    /// Whether the pod's own annotation has it.
+    /// Whether the layer is the pod's annotation or a preset from it.
     fn is_annotation(&self) -> bool {
         match self {
             Self::Annotation { .. } => true,
@@ -170,40 +170,40 @@ impl Layer {
     }
 }
 
-/// What holds for one pod.
+/// The effective configuration of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effective {
     /// The merged fields. Empty without any configuration.
     pub values: Map<String, Value>,
     /// The layer of each field; fields of objects are listed as `outer.inner`.
     pub origins: BTreeMap<String, Layer>,
-    /// What cannot be used of the pod's annotation.
+    /// Problems with the pod's annotation.
     pub problems: Vec<Problem>,
 }
 
 impl Effective {
-    /// Whether an annotation of the pod is part of it.
+    /// Whether an annotation of the pod contributes to the values.
     pub fn is_annotated(&self) -> bool {
         self.origins.values().any(Layer::is_annotation)
     }
 }
 
-/// What ConfigMaps say about one policy on one node.
+/// The configuration of one policy on one node, from ConfigMaps.
 #[derive(Clone, Debug)]
 pub struct Layers {
     protocol: Arc<CompiledProtocol>,
-    /// By class where the protocol has classes, else under `None`. A class that is not enabled is empty.
+    /// Values by class if the protocol has classes, else under `None`. A class that is not enabled is empty.
     base: BTreeMap<Option<Class>, Layered>,
     namespaces: Namespaces,
     good: GoodTexts,
 }
 
 impl Layers {
-    /// Reads the ConfigMaps. `previous` is the former result: where a key's text cannot be used now, its last good text
+    /// Reads the ConfigMaps. `previous` is the previous result: if a key's text cannot be used now, its last good text
     /// counts. A removed key or ConfigMap has no effect any more.
     ///
     /// The problems name the ConfigMap, the key and the field. They are the same for the same input, so that a caller
-    /// who builds the layers of several policies can report each problem once.
+    /// that builds the layers of several policies can report each problem once.
     pub fn build(
         protocol: Arc<CompiledProtocol>,
         maps: &[ConfigMap],
@@ -227,7 +227,7 @@ impl Layers {
         (Self { protocol, base, namespaces: reading.namespaces, good: reading.good }, problems)
     }
 
-    /// What holds for a pod: the node's layers, those of its namespace and its annotation.
+    /// The effective configuration of a pod, from the node's layers, its namespace and its annotation.
     pub fn for_pod(&self, pod: &Pod) -> Effective {
         let class = self.protocol.protocol().class_field.is_some().then(|| Class::of(pod.qos()));
         let mut layered = self.base.get(&class).cloned().unwrap_or_default();
@@ -248,8 +248,8 @@ impl Layers {
         Effective { values: layered.values, origins: layered.origins, problems }
     }
 
-    /// The node-level result, for the module's `configure`: where the protocol has a class field, an object for each of
-    /// `lsrClass`, `lsClass`, `beClass` and `systemClass`, empty for a class that is not enabled; else the merged strategy.
+    /// The node-level result for the module's `configure`: with a class field, an object for each of `lsrClass`,
+    /// `lsClass`, `beClass` and `systemClass`, empty for a class that is not enabled; without one, the merged strategy.
     pub fn classes(&self) -> Map<String, Value> {
         if let Some(layered) = self.base.get(&None) {
             return layered.values.clone();
@@ -261,7 +261,7 @@ impl Layers {
     }
 }
 
-/// A QoS class as ConfigMaps have it: LSE and LSR share one.
+/// A QoS class of ConfigMaps, where LSE and LSR share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Lsr,
@@ -292,7 +292,7 @@ impl Class {
     }
 }
 
-/// Defaults, cluster and node strategy of one class.
+/// Merges the defaults, the cluster's and the node's strategy of one class.
 fn node_level(
     protocol: &CompiledProtocol,
     class: Option<Class>,
@@ -311,7 +311,7 @@ fn node_level(
     if class.is_some() && !enabled {
         return (layered, problems);
     }
-    // The defaults' own word is not expanded: they are what every word starts from.
+    // A word in the defaults is not expanded to its preset.
     layered.put(&protocol.defaults(class), &Layer::BuiltIn);
     let Some(maps::Chosen { map, key, .. }) = chosen else {
         return (layered, problems);
@@ -336,7 +336,7 @@ fn node_level(
     (layered, problems)
 }
 
-/// Puts one layer on top.
+/// Merges one layer on top.
 fn apply(
     layered: &mut Layered,
     protocol: &CompiledProtocol,
@@ -357,7 +357,7 @@ fn apply(
             }
         }
         None => {
-            // A single word configures everything. With fields on top of it that is no longer true.
+            // A word with an `alone` preset configures everything by itself, so it is dropped when fields are merged on top.
             let word = layered.values.get(POLICY).and_then(Value::as_str);
             let alone = word.and_then(|word| protocol.preset(word, class)).is_some_and(|(preset, _)| preset.alone);
             if alone && !fields_of_layer.fields.is_empty() {
@@ -370,7 +370,7 @@ fn apply(
     }
 }
 
-/// As [`apply`], but leaves everything as it was where the sum does not fit the schema.
+/// Like [`apply`], but changes nothing if the sum does not fit the schema.
 fn apply_checked(
     layered: &mut Layered,
     protocol: &CompiledProtocol,

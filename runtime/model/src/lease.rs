@@ -1,16 +1,16 @@
-//! Leases: the holders of each knob. Each (target, knob) has a stack; the kernel's baseline lies beneath it, the lease
-//! with the highest priority is effective, and releasing it brings back the one below.
+//! Leases of policies on knobs. Each (target, knob) has a stack of leases above the kernel's baseline; the lease with the
+//! highest priority is effective, and its release makes the next one effective.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::knob::{Knob, Target, Value};
 
-/// Priority of a policy's leases; the higher wins, and of equals the policy whose name sorts first.
+/// Priority of a policy's leases. The higher one wins; among equals the policy whose name sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
 
-/// Milliseconds since the Unix epoch; handed in, never taken from a clock here.
+/// Milliseconds since the Unix epoch. The caller passes it; this crate reads no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
@@ -19,7 +19,7 @@ pub struct Timestamp(pub i64);
 pub struct Holder {
     /// Name of the policy.
     pub policy: Arc<str>,
-    /// Weight of its leases.
+    /// Priority of its leases.
     pub priority: Priority,
 }
 
@@ -28,13 +28,13 @@ pub struct Holder {
 pub struct Lease {
     /// The holder.
     pub holder: Holder,
-    /// The value wanted.
+    /// The value that the policy wants.
     pub value: Value,
-    /// Why, in the policy's words.
+    /// The policy's reason.
     pub reason: Arc<str>,
-    /// Since when this value is held.
+    /// Time since which this value is held.
     pub since: Timestamp,
-    /// Why it does not count, whatever its priority: its holder may not set this target. `None` = it counts.
+    /// Why the lease has no effect regardless of its priority: the policy may not set this target. `None` if it may.
     pub denied: Option<Arc<str>>,
 }
 
@@ -50,12 +50,12 @@ impl Lease {
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
     stacks: HashMap<(Target, Knob), Vec<Lease>>,
-    /// How many each policy has: asked for at every tick.
+    /// Number of leases of each policy, which every tick reads.
     counts: HashMap<Arc<str>, usize>,
 }
 
 impl Leases {
-    /// Puts a value on the stack, or replaces the holder's own. `true` if that changes the effective value.
+    /// Adds a value to the stack, or replaces the holder's value. Returns whether that changes the effective value.
     pub fn acquire(
         &mut self,
         holder: &Holder,
@@ -85,7 +85,7 @@ impl Leases {
         effective(stack).map(|lease| lease.value) != before
     }
 
-    /// Has a policy's value count (`None`) or not, and why not. `true` if that changes the effective value.
+    /// Denies a policy's lease for a reason, or allows it (`None`). Returns whether that changes the effective value.
     pub fn deny(&mut self, policy: &str, target: Target, knob: Knob, why: Option<Arc<str>>) -> bool {
         let Some(stack) = self.stacks.get_mut(&(target, knob)) else { return false };
         let before = effective(stack).map(|lease| lease.value);
@@ -95,7 +95,7 @@ impl Leases {
         effective(stack).map(|lease| lease.value) != before
     }
 
-    /// Takes a policy's value off the stack. `true` if that changes the effective value.
+    /// Removes a policy's value from the stack. Returns whether that changes the effective value.
     pub fn release(&mut self, policy: &str, target: Target, knob: Knob) -> bool {
         let Some(stack) = self.stacks.get_mut(&(target, knob)) else { return false };
         let before = effective(stack).map(|lease| lease.value);
@@ -111,7 +111,7 @@ impl Leases {
         after != before
     }
 
-    /// Takes all of a policy's values off, and names the knobs that it held.
+    /// Releases all knobs of a policy, and returns them.
     pub fn release_policy(&mut self, policy: &str) -> Vec<(Target, Knob)> {
         let mut held: Vec<_> = self.held_by(policy).collect();
         held.sort_unstable();
@@ -121,7 +121,7 @@ impl Leases {
         held
     }
 
-    /// Forgets a target that is gone, and names the knobs that were held on it.
+    /// Drops a target that is gone, and returns the knobs that were held on it.
     pub fn forget(&mut self, target: Target) -> Vec<Knob> {
         let mut knobs: Vec<_> = self.stacks.keys().filter(|(held, _)| *held == target).map(|&(_, knob)| knob).collect();
         knobs.sort_unstable();
@@ -135,22 +135,22 @@ impl Leases {
         knobs
     }
 
-    /// The lease that wins; `None` = the baseline is in force.
+    /// The lease in force; `None` if the baseline is.
     pub fn effective(&self, target: Target, knob: Knob) -> Option<&Lease> {
         self.stacks.get(&(target, knob)).and_then(|stack| effective(stack))
     }
 
-    /// The whole stack, the effective lease first, and last those that do not count.
+    /// The whole stack, the effective lease first, denied leases last.
     pub fn stack(&self, target: Target, knob: Knob) -> &[Lease] {
         self.stacks.get(&(target, knob)).map_or(&[], Vec::as_slice)
     }
 
-    /// How many knobs a policy holds.
+    /// Number of knobs that a policy holds.
     pub fn count(&self, policy: &str) -> usize {
         self.counts.get(policy).copied().unwrap_or(0)
     }
 
-    /// The knobs that a policy holds, in no order.
+    /// The knobs that a policy holds, in no particular order.
     pub fn held_by(&self, policy: &str) -> impl Iterator<Item = (Target, Knob)> {
         self.stacks
             .iter()
@@ -158,18 +158,18 @@ impl Leases {
             .map(|(&key, _)| key)
     }
 
-    /// The knobs with a lease on one target, in no order.
+    /// The knobs with a lease on one target, in no particular order.
     pub fn on(&self, target: Target) -> impl Iterator<Item = Knob> {
         self.stacks.keys().filter(move |(of, _)| *of == target).map(|&(_, knob)| knob)
     }
 
-    /// Every knob with a lease, in no order.
+    /// Every knob with a lease, in no particular order.
     pub fn held(&self) -> impl Iterator<Item = (Target, Knob, &[Lease])> {
         self.stacks.iter().map(|(&(target, knob), stack)| (target, knob, stack.as_slice()))
     }
 }
 
-/// The lease of a sorted stack that wins.
+/// The effective lease of a sorted stack.
 fn effective(stack: &[Lease]) -> Option<&Lease> {
     stack.first().filter(|lease| lease.denied.is_none())
 }

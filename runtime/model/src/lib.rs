@@ -1,11 +1,12 @@
-//! What every other room of qosm talks about: pods, QoS classes, units, knobs, leases, columns and effective configuration.
+//! The types that all crates of qosm share: pods, QoS classes, units, knobs, leases, columns and effective configuration.
 //!
 //! Plain data and pure functions: no I/O, no clock, no Wasm, no Kubernetes types. Reading order: [`pod`] (pods and
-//! containers), [`knob`] (what can be set), [`setting`] (a policy's requests), [`lease`] (their holders and
-//! priorities), [`cpus`] (sets of CPUs), [`cpu_topology`] (the machine's), [`column`](mod@column) (measurements), [`node`] (the node and the
-//! groups above containers), [`block_io`] (devices, and limits of them), [`alarm`] (triggers of a policy), [`numa`] (memory by node, and
-//! its migration), [`object`] (what Kubernetes objects say beside), [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each
-//! pod), [`foreign`] (third-party text in messages).
+//! containers), [`knob`] (what can be set), [`setting`] (a policy's requests), [`lease`] (holders of knobs and their
+//! priorities), [`cpus`] (sets of CPUs), [`cpu_topology`] (the machine's CPUs), [`column`](mod@column) (measurements),
+//! [`node`] (the node and the groups above containers), [`block_io`] (devices and their limits), [`alarm`] (triggers of a
+//! policy), [`numa`] (memory by NUMA node, and its migration), [`object`] (further fields of Kubernetes objects),
+//! [`protocol`] and [`layering`] (how annotations and ConfigMaps become one configuration for each pod), [`foreign`]
+//! (third-party text in messages).
 //!
 //! ```
 //! use qosm_model::{knob::{Knob, Target, Value}, lease::{Leases, Holder, Priority, Timestamp}, pod::ContainerId};

@@ -1,9 +1,9 @@
-//! Names of namespaces, as lists have them.
+//! Names of namespaces in lists.
 
-/// Longest name (RFC 1123 label).
+/// Maximum length of a name (RFC 1123 label).
 const MAX_LENGTH: usize = 63;
 
-/// Why a word in a list of namespaces is the name of none, and the way out; `None` = it may be one.
+/// Why a word is not a valid name of a namespace, and what to write; `None` if it is valid.
 ///
 /// Source: Kubernetes, "Object Names and IDs": RFC 1123 label names.
 pub fn fault(name: &str) -> Option<String> {

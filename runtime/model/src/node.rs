@@ -1,4 +1,4 @@
-//! The node as a whole, and what groups of containers use of it: tiers, pods, and everything outside of them.
+//! The node as a whole, and its use by groups: tiers, pods, and everything outside of them.
 
 use crate::column::Stall;
 use crate::knob::Knob;
@@ -10,41 +10,41 @@ use crate::unit::{Bytes, Micros};
 pub struct NodeMemory {
     /// Physical memory.
     pub total: Bytes,
-    /// Unused.
+    /// Unused memory.
     pub free: Bytes,
-    /// What could be given out without swapping.
+    /// Memory that can be allocated without swapping.
     pub available: Bytes,
-    /// Page cache that was used lately.
+    /// Page cache that was used recently.
     pub active_file: Bytes,
-    /// Page cache that was not.
+    /// Page cache that was not used recently.
     pub inactive_file: Bytes,
     /// The kernel's watermarks.
     pub marks: Marks,
 }
 
-/// The kernel's watermarks, each summed over all zones; `None` when not known.
+/// The kernel's watermarks, each summed over all zones; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// With less free memory every allocation reclaims for itself.
+    /// With less free memory, every allocation reclaims memory itself.
     pub min: Option<Bytes>,
-    /// With less the kernel reclaims in the background …
+    /// With less free memory, the kernel reclaims in the background …
     pub low: Option<Bytes>,
-    /// … until so much is free.
+    /// … until this much memory is free.
     pub high: Option<Bytes>,
 }
 
 /// A setting of the node's own kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeKnobSample {
-    /// Which: one of [`Knob::OF_NODE`].
+    /// One of [`Knob::OF_NODE`].
     pub knob: Knob,
-    /// What it holds, in the knob's own unit.
+    /// The current value, in the knob's unit.
     pub value: u64,
-    /// What it would hold without any policy.
+    /// The baseline, the value without any policy.
     pub baseline: u64,
 }
 
-/// What uses the node.
+/// A group of processes on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
     /// A tier with all pods in it.
@@ -58,7 +58,7 @@ pub enum Group {
 impl Group {
     /// The group of all pods.
     pub const ALL_PODS: Self = Self::Tier(Tier::Guaranteed);
-    /// The word for what is outside of it.
+    /// The name of [`Self::Outside`].
     pub const OUTSIDE: &'static str = "outside";
 }
 
@@ -67,14 +67,14 @@ impl Group {
 pub struct GroupMemory {
     /// All memory charged to it.
     pub usage: Bytes,
-    /// Page cache that was used lately.
+    /// Page cache that was used recently.
     pub active_file: Bytes,
-    /// Page cache that was not.
+    /// Page cache that was not used recently.
     pub inactive_file: Bytes,
 }
 
 impl GroupMemory {
-    /// What is left without a part of it.
+    /// The difference to a part of the group; never negative.
     pub fn without(self, part: Self) -> Self {
         let less = |all: Bytes, part: Bytes| Bytes(all.0.saturating_sub(part.0));
         Self {
@@ -95,27 +95,27 @@ impl GroupMemory {
     }
 }
 
-/// What a group used: running totals from the kernel, differences to a module. `None` is what the kernel does not count. Memory is as it is
-/// now.
+/// Usage of a group: the kernel counts running totals, a module sees differences. `None` if the kernel does not count a
+/// value. Memory is the current use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounters {
     /// CPU time used.
     pub cpu_usage: Option<Micros>,
-    /// Time that its own quota held its threads back.
+    /// Time during which the group's own quota throttled its threads.
     pub cpu_throttled: Option<Micros>,
     /// Time that its threads waited for a CPU.
     pub cpu_pressure: Option<Stall>,
-    /// Its memory, now.
+    /// Its current memory.
     pub memory: Option<GroupMemory>,
     /// Times that it hit its memory limit.
     pub max_events: Option<u64>,
-    /// Processes that the OOM killer ended.
+    /// Processes that the OOM killer killed.
     pub oom_kills: Option<u64>,
 }
 
 impl GroupCounters {
-    /// What was added since `earlier`; where there is no earlier total there is no difference. A total that ran backwards, as that of a group
-    /// which was made anew, counts as not moved.
+    /// The differences since `earlier`; `None` without an earlier total. The difference of a total that ran backwards, as
+    /// after a cgroup was recreated, is 0.
     pub fn since(self, earlier: Self) -> Self {
         let micros = |now: Option<Micros>, then: Option<Micros>| Some(Micros(now?.0.saturating_sub(then?.0)));
         let count = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
@@ -129,7 +129,7 @@ impl GroupCounters {
         }
     }
 
-    /// The totals after this was added to `earlier`. What was not counted this time is not known.
+    /// The totals after these differences are added to `earlier`. A value that was not counted this time is `None`.
     pub fn on_top_of(self, earlier: Self) -> Self {
         let micros = |added: Option<Micros>, to: Option<Micros>| {
             added.map(|added| Micros(to.unwrap_or_default().0.saturating_add(added.0)))
@@ -150,12 +150,12 @@ impl GroupCounters {
     }
 }
 
-/// What a group used within a window.
+/// Usage of a group within a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSample {
     /// The group.
     pub group: Group,
-    /// What it used.
+    /// Its usage.
     pub used: GroupCounters,
 }
 
@@ -180,7 +180,7 @@ mod tests {
     fn totals_become_differences_and_memory_stays_what_it_is() {
         let memory = counters(12).memory;
         assert_eq!(counters(12).since(counters(8)), GroupCounters { memory, ..counters(4) });
-        // One that was made anew begins at 0.
+        // A recreated cgroup begins at 0.
         let memory = counters(3).memory;
         assert_eq!(counters(3).since(counters(8)), GroupCounters { memory, ..counters(0) });
         let unknown = GroupCounters::default();

@@ -1,13 +1,13 @@
-//! Extended resources of the Kubernetes node, as policies publish them.
+//! Extended resources of the Kubernetes node that policies publish.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Longest part of a name before the slash: a DNS subdomain.
+/// Maximum length of a name's part before the slash, a DNS subdomain.
 const MAX_PREFIX: usize = 253;
-/// Longest part after the slash.
+/// Maximum length of the part after the slash.
 const MAX_NAME: usize = 63;
 
 /// The full name of an extended resource, such as `kubernetes.io/batch-cpu`.
@@ -27,7 +27,7 @@ impl fmt::Display for ResourceName {
     }
 }
 
-/// Not the name of an extended resource.
+/// The error for a text that is not the name of an extended resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it is no name of an extended resource; write DOMAIN/NAME as Kubernetes does, e.g. `kubernetes.io/batch-cpu`: a DNS name in lower \
@@ -38,7 +38,8 @@ pub struct NotAResourceName;
 impl FromStr for ResourceName {
     type Err = NotAResourceName;
 
-    /// Takes what the API server takes for an extended resource: a name without a domain is one of Kubernetes' own.
+    /// Accepts the names that the API server accepts for extended resources. A name without a domain is one of
+    /// Kubernetes' own resources.
     fn from_str(text: &str) -> Result<Self, NotAResourceName> {
         let (prefix, name) = text.split_once('/').ok_or(NotAResourceName)?;
         let label = |label: &str| {
@@ -47,7 +48,7 @@ impl FromStr for ResourceName {
         };
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let is_name = name.len() <= MAX_NAME && is_between(name, |byte| byte.is_ascii_alphanumeric());
-        // The API server makes `requests.NAME` of it for quotas.
+        // The API server derives `requests.NAME` from the name for quotas.
         let is_ours = prefix.len() <= MAX_PREFIX && prefix.split('.').all(label) && !text.starts_with("requests.");
         if is_ours && is_name && name.bytes().all(fits) { Ok(Self(text.into())) } else { Err(NotAResourceName) }
     }
@@ -59,27 +60,27 @@ fn is_between(text: &str, fits: impl Fn(u8) -> bool) -> bool {
     ends.into_iter().all(|end| end.is_some_and(|&byte| fits(byte)))
 }
 
-/// How much there is of a resource.
+/// The amount of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// In the unit of the resource, at most `i64::MAX`: Kubernetes has no greater quantities.
+    /// Amount in the unit of the resource, at most `i64::MAX`, the largest quantity of Kubernetes.
     pub amount: u64,
     /// The shares of NUMA nodes.
     pub zones: BTreeMap<u32, u64>,
-    /// The amount before what other schedulers have given away of it was subtracted; `None` where nothing was.
+    /// The amount before allocations of other schedulers were subtracted; `None` if none were.
     pub origin: Option<u64>,
 }
 
-/// How a published resource fares.
+/// The state of a published resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceState {
     /// The resource.
     pub name: ResourceName,
-    /// What the Node has of it, as far as is known.
+    /// The amount on the Node object, as far as known.
     pub amount: u64,
-    /// Whether that is what the policy publishes.
+    /// Whether the Node object has the amount that the policy publishes.
     pub in_force: bool,
-    /// Why not; empty where it is.
+    /// Why not; empty if it has.
     pub why: String,
 }
 

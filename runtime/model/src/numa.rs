@@ -1,4 +1,4 @@
-//! NUMA: the nodes of the machine, where the pages of containers lie, and moving them.
+//! NUMA: the machine's NUMA nodes, the location of containers' pages, and their migration.
 //!
 //! A "node" in this module is a NUMA node, never the Kubernetes node.
 
@@ -23,24 +23,24 @@ impl fmt::Display for NumaId {
 pub struct NumaNode {
     /// Its logical CPUs, ascending; empty for a memory expander.
     pub cpus: Vec<u32>,
-    /// Memory on it; 0 for a node of CPUs alone.
+    /// Memory on the node; 0 if it has only CPUs.
     pub memory: Bytes,
     /// Unused part of it.
     pub free: Bytes,
-    /// Of that, what could be used without swapping: free memory and page cache that was not used lately.
+    /// Memory that can be used without swapping: free memory and page cache that was not used recently.
     pub available: Bytes,
-    /// Distance to each node of the topology, in its order; 10 is itself (ACPI SLIT).
+    /// Distance to each node, in the order of the topology; 10 is the node itself (ACPI SLIT).
     pub distances: Vec<u32>,
 }
 
-/// All NUMA nodes that are online, by number.
+/// All online NUMA nodes, ordered by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaTopology {
     nodes: Vec<(NumaId, NumaNode)>,
 }
 
 impl NumaTopology {
-    /// Sorts the nodes by number.
+    /// A topology of these nodes, which are sorted by number.
     pub fn new(mut nodes: Vec<(NumaId, NumaNode)>) -> Self {
         nodes.sort_unstable_by_key(|(id, _)| *id);
         Self { nodes }
@@ -51,7 +51,7 @@ impl NumaTopology {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
 
-    /// One node.
+    /// The node with this number.
     pub fn get(&self, id: NumaId) -> Option<&NumaNode> {
         self.nodes.iter().find(|(other, _)| *other == id).map(|(_, node)| node)
     }
@@ -61,12 +61,12 @@ impl NumaTopology {
         self.iter().filter(|(_, node)| node.memory.0 > 0)
     }
 
-    /// Whether pages can lie in more than one place at all.
+    /// Whether at most one node has memory, so that pages cannot be misplaced.
     pub fn is_one_place(&self) -> bool {
         self.with_memory().nth(1).is_none()
     }
 
-    /// Distance between two nodes; the default of a remote one where the firmware has none.
+    /// Distance between two nodes; a default of 10 (same node) or 20 if the firmware has none.
     pub fn distance(&self, from: NumaId, to: NumaId) -> u32 {
         const LOCAL: u32 = 10;
         const REMOTE: u32 = 20;
@@ -75,12 +75,13 @@ impl NumaTopology {
         distance.unwrap_or(if from == to { LOCAL } else { REMOTE })
     }
 
-    /// The nodes that have one of these CPUs.
+    /// The nodes that have at least one of these CPUs.
     pub fn of_cpus(&self, cpus: &[u32]) -> Vec<NumaId> {
         self.iter().filter(|(_, node)| node.cpus.iter().any(|cpu| cpus.contains(cpu))).map(|(id, _)| id).collect()
     }
 
-    /// Where a page goes: of `targets` the nearest to the node that it lies on, of equally near ones that with most to give.
+    /// The target of a page: the node of `targets` that is nearest to the page's node; among equally near ones that with
+    /// the most available memory.
     pub fn nearest(&self, from: NumaId, targets: &[NumaId]) -> Option<NumaId> {
         targets
             .iter()
@@ -89,23 +90,23 @@ impl NumaTopology {
     }
 }
 
-/// Where one container may run, may have memory, and has it.
+/// Where one container may run, where it may have memory, and where its memory lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaSample {
     /// The container.
     pub container: ContainerId,
-    /// Identifies its cgroup among all that had or will have the same name; it outlives the agent.
+    /// Identifies its cgroup among all that ever have the same name; stable across restarts of the agent.
     pub identity: u64,
-    /// Nodes that have one of the CPUs that it may run on.
+    /// Nodes with at least one CPU on which the container may run.
     pub cpu_nodes: Vec<NumaId>,
-    /// Nodes that it may have memory on (`cpuset.mems`).
+    /// Nodes on which the container may have memory (`cpuset.mems`).
     pub memory_nodes: Vec<NumaId>,
-    /// Pages on each node that holds any.
+    /// Number of pages on each node that holds any.
     pub pages: Vec<(NumaId, u64)>,
 }
 
 impl NumaSample {
-    /// Pages on nodes whose CPUs it may use, and all others.
+    /// Number of pages on nodes whose CPUs the container may use, and on other nodes.
     pub fn local_and_remote(&self) -> (u64, u64) {
         self.pages.iter().fold((0, 0), |(local, remote), (id, pages)| {
             if self.cpu_nodes.contains(id) { (local + pages, remote) } else { (local, remote.saturating_add(*pages)) }
@@ -113,18 +114,18 @@ impl NumaSample {
     }
 }
 
-/// The share of local pages in percent, rounded down; 100 where there are no pages.
+/// The share of local pages in percent, rounded down; 100 if there are no pages.
 pub fn local_percent(local: u64, remote: u64) -> u64 {
     let (local, all) = (u128::from(local), u128::from(local) + u128::from(remote));
     (local * 100).checked_div(all).map_or(100, |percent| u64::try_from(percent).unwrap_or(100))
 }
 
-/// What was read of NUMA in one tick.
+/// The NUMA measurements of one tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaColumn {
-    /// The machine.
+    /// The machine's NUMA nodes.
     pub topology: NumaTopology,
-    /// The containers, by id.
+    /// The containers, ordered by id.
     pub samples: Vec<NumaSample>,
 }
 
@@ -133,31 +134,31 @@ pub struct NumaColumn {
 pub struct Migration {
     /// The container.
     pub container: ContainerId,
-    /// From these nodes.
+    /// Nodes from which pages are moved.
     pub from: Vec<NumaId>,
-    /// To these.
+    /// Nodes to which pages are moved.
     pub to: Vec<NumaId>,
-    /// The policy's own number of this request; progress carries it.
+    /// The policy's number for this request, which its progress repeats.
     pub token: u64,
-    /// Why, in the policy's words.
+    /// The policy's reason.
     pub reason: Arc<str>,
 }
 
-/// Where a migration stands.
+/// The state of a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MigrationState {
-    /// Another container's is under way.
+    /// It waits while another container is migrated.
     #[default]
     Waiting,
     /// Pages are being moved.
     Moving,
-    /// It waits for the memory pressure of the node to cease.
+    /// It waits until the node's memory pressure ends.
     Paused,
-    /// Every page that was in the wrong place was tried once.
+    /// Every page on a wrong node was tried once.
     Done,
-    /// No process could be worked on, or there was none.
+    /// No process could be migrated, or the container has none.
     Failed,
-    /// It was called off.
+    /// It was cancelled.
     Stopped,
 }
 
@@ -165,7 +166,7 @@ impl MigrationState {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Waiting, Self::Moving, Self::Paused, Self::Done, Self::Failed, Self::Stopped];
 
-    /// The word for it in reports.
+    /// The name of the state in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -177,7 +178,7 @@ impl MigrationState {
         }
     }
 
-    /// Whether nothing more will happen.
+    /// Whether the migration has ended.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
@@ -186,42 +187,42 @@ impl MigrationState {
 /// A process whose pages could not be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessFailure {
-    /// The process, as the agent's PID namespace numbers it.
+    /// The process's number in the agent's PID namespace.
     pub pid: u32,
     /// The kernel's error, e.g. `No such process`.
     pub error: String,
 }
 
-/// How far a migration has come.
+/// Progress of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationProgress {
-    /// Number of the request.
+    /// The policy's number of the request.
     pub token: u64,
-    /// Where it stands.
+    /// The state.
     pub state: MigrationState,
-    /// Processes that there were.
+    /// Number of processes of the container.
     pub processes: u64,
-    /// Those of them that were worked on to the end.
+    /// Number of processes that were processed completely.
     pub processes_done: u64,
-    /// Pages that lay on the wrong node when the process was scanned.
+    /// Pages on a wrong node when their process was scanned.
     pub pages_found: u64,
-    /// Pages that lie on the right node now.
+    /// Pages that were moved.
     pub pages_moved: u64,
-    /// Pages that stay, by the kernel's error: `EBUSY`, `EACCES`, `ENOMEM`, …
+    /// Pages that could not be moved, by the kernel's error: `EBUSY`, `EACCES`, `ENOMEM`, …
     pub pages_failed: Vec<(&'static str, u64)>,
     /// Pages that were not tried because the target had no room for them.
     pub pages_without_room: u64,
-    /// Processes that could not be worked on.
+    /// Processes that could not be migrated.
     pub failures: Vec<ProcessFailure>,
-    /// How many of those processes ended meanwhile.
+    /// Number of those processes that ended meanwhile.
     pub processes_gone: u64,
     /// Time spent on moving, without the pauses.
     pub busy: Micros,
-    /// Why it failed, or waits; empty otherwise.
+    /// Why the migration failed or waits; empty otherwise.
     pub why: String,
 }
 
-/// CPUs or nodes as the kernel lists them, such as `0-3,8`; ascending numbers are asked for.
+/// Writes CPUs or nodes as the kernel lists them, such as `0-3,8`. The numbers must be ascending.
 pub fn list_text(numbers: impl IntoIterator<Item = u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for number in numbers {
@@ -243,7 +244,7 @@ pub fn list_text(numbers: impl IntoIterator<Item = u32>) -> String {
 pub struct MigrationSample {
     /// The container.
     pub container: ContainerId,
-    /// How far it has come.
+    /// Its progress.
     pub progress: MigrationProgress,
 }
 

@@ -1,11 +1,11 @@
-//! What Kubernetes objects say beside what every policy is handed.
+//! Fields of Kubernetes objects beyond those that every policy gets.
 
 use std::collections::BTreeMap;
 
 use crate::pod::{Node, NodeResource, Pod, PodId, PodLifecycle};
 use crate::unit::{Bytes, MilliCpu};
 
-/// One pod.
+/// Fields of a Pod object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodObject {
     /// The pod.
@@ -14,12 +14,12 @@ pub struct PodObject {
     pub annotations: BTreeMap<String, String>,
     /// The pod-level request.
     pub cpu_request: Option<MilliCpu>,
-    /// How it came about, and how it ends.
+    /// Creation, deletion and ownership of the pod.
     pub lifecycle: PodLifecycle,
 }
 
 impl PodObject {
-    /// What a pod's object says.
+    /// The fields of a pod.
     pub fn of(id: PodId, pod: &Pod) -> Self {
         Self {
             pod: id,
@@ -30,8 +30,8 @@ impl PodObject {
     }
 }
 
-/// The node as policies see it: CPU and memory that the object does not say are what the machine has, and pods may have all of what is
-/// not said to be reserved. `memory` is `None` where the machine does not tell it.
+/// The node as policies see it: CPU and memory missing in the object come from the machine, and without a reservation all
+/// of it is allocatable. `memory` is `None` if the machine does not report it.
 pub fn completed(node: &Node, cpus: u32, memory: Option<Bytes>) -> Node {
     let mut node = node.clone();
     let cpu = Some(i64::from(cpus).saturating_mul(1000));

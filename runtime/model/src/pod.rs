@@ -1,4 +1,4 @@
-//! Pods and containers by their manifests and status, and the node that they run on.
+//! Pods and containers as in their manifests and status, and the node on which they run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,11 @@ mod resources;
 
 pub use self::resources::{Moment, Resources};
 
-/// A pod on this node. Stable while the pod lives; never given to another pod while the agent runs.
+/// Id of a pod on this node. Stable for the life of the pod; never reused while the agent runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodId(pub u32);
 
-/// A container on this node. A restarted container gets a new one.
+/// Id of a container on this node. A restarted container gets a new id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId(pub u32);
 
@@ -34,7 +34,7 @@ pub enum QosClass {
 }
 
 impl QosClass {
-    /// Reads the value of a QoS class label. Matching is exact; anything else is no class.
+    /// Parses the value of a QoS class label. Matching is exact; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "LSE" => Some(Self::Lse),
@@ -65,12 +65,12 @@ pub enum KubeQos {
     Guaranteed,
     /// A request or limit is set.
     Burstable,
-    /// Nothing is.
+    /// No request or limit is set.
     BestEffort,
 }
 
 impl KubeQos {
-    /// The class that a pod without a declared one is given.
+    /// The QoS class of a pod that declares none.
     pub fn default_class(self) -> QosClass {
         match self {
             Self::Guaranteed => QosClass::Lsr,
@@ -79,7 +79,7 @@ impl KubeQos {
         }
     }
 
-    /// The tier under which such a pod's cgroup stands.
+    /// The tier in which the pod's cgroup lies.
     pub fn tier(self) -> Tier {
         match self {
             Self::Guaranteed => Tier::Guaranteed,
@@ -124,18 +124,18 @@ impl fmt::Display for Tier {
     }
 }
 
-/// What a container is to its pod.
+/// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerKind {
     /// Listed under `spec.containers`.
     Regular,
-    /// An init container that runs to its end.
+    /// An init container that runs to completion.
     Init,
     /// An init container with `restartPolicy: Always`.
     Sidecar,
 }
 
-/// Where a container is in its life.
+/// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerState {
     /// Not started.
@@ -151,20 +151,20 @@ pub enum ContainerState {
 pub struct ExtendedResource {
     /// Full name, e.g. `kubernetes.io/batch-memory`.
     pub name: String,
-    /// `None` when absent.
+    /// The request; `None` if absent.
     pub request: Option<u64>,
-    /// `None` when absent.
+    /// The limit; `None` if absent.
     pub limit: Option<u64>,
 }
 
-/// Where a container's cgroup is to be found.
+/// How to find a container's cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerCgroup {
-    /// By the status' container ID, `<runtime>://<id>`.
+    /// By the container ID in the status, `<runtime>://<id>`.
     Runtime(String),
-    /// A path below each hierarchy's root, as the manifest binds it.
+    /// A path below each hierarchy's root, from the manifest.
     Bound(String),
-    /// In a directory of this name below the pod's: what the agent makes when it runs without a kubelet.
+    /// A directory of this name below the pod's cgroup, which the agent creates when it runs without a kubelet.
     Named(String),
     /// Not started yet.
     Unknown,
@@ -175,11 +175,11 @@ pub enum ContainerCgroup {
 pub struct Container {
     /// Name in the pod.
     pub name: String,
-    /// What it is to its pod.
+    /// Its role in the pod.
     pub kind: ContainerKind,
-    /// Where it is in its life.
+    /// Its state.
     pub state: ContainerState,
-    /// Where its cgroup is.
+    /// How to find its cgroup.
     pub cgroup: ContainerCgroup,
     /// `requests.cpu`, as the node runs it.
     pub cpu_request: Option<MilliCpu>,
@@ -191,7 +191,7 @@ pub struct Container {
     pub memory_limit: Option<Bytes>,
     /// All other resources.
     pub extended_resources: Vec<ExtendedResource>,
-    /// CPU and memory of the specification, where the node runs others: those above.
+    /// CPU and memory of the specification if the node does not run them yet; the fields above hold those that it runs.
     pub next: Option<Resources>,
 }
 
@@ -216,9 +216,9 @@ pub struct Pod {
     pub active: bool,
     /// `spec.hostPID`.
     pub host_pid: bool,
-    /// A cgroup that the manifest binds the pod to, below each hierarchy's root; `None` = where a kubelet would put it.
+    /// The pod's cgroup below each hierarchy's root, from the manifest; `None` for the place where a kubelet puts it.
     pub cgroup: Option<String>,
-    /// In the order of the specification: init containers and sidecars, then regular ones.
+    /// The containers in the order of the specification: init containers and sidecars, then regular ones.
     pub containers: Vec<Container>,
     /// `spec.overhead.cpu`.
     pub cpu_overhead: MilliCpu,
@@ -232,15 +232,15 @@ pub struct Pod {
     pub cpu_limit: Option<MilliCpu>,
     /// `spec.resources.requests.cpu`.
     pub cpu_request: Option<MilliCpu>,
-    /// `spec.resources`, where the node runs others: those above.
+    /// `spec.resources` if the node does not run them yet; the fields above hold those that it runs.
     pub next: Option<Resources>,
-    /// What the kubelet says of a resize that it has not carried out, e.g. `Infeasible: Node didn't have enough capacity`.
+    /// The kubelet's message about a resize that it has not carried out, e.g. `Infeasible: Node didn't have enough capacity`.
     pub resize: Option<String>,
-    /// How it came about, and how it ends.
+    /// Creation, deletion and ownership of the pod.
     pub lifecycle: PodLifecycle,
 }
 
-/// Whether the kubelet starts a pod's containers again.
+/// Whether the kubelet restarts a pod's containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestartPolicy {
     /// Whenever they end.
@@ -266,7 +266,7 @@ impl RestartPolicy {
     }
 }
 
-/// The object that made a pod and takes care of it.
+/// The object that created and manages a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodOwner {
     /// Its kind, e.g. `DaemonSet`.
@@ -275,25 +275,25 @@ pub struct PodOwner {
     pub name: String,
 }
 
-/// How a pod came about, and how it ends.
+/// Creation, deletion and ownership of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodLifecycle {
-    /// `metadata.creationTimestamp`, in seconds since 1970; `None` = not said.
+    /// `metadata.creationTimestamp`, in seconds since 1970; `None` if absent.
     pub created: Option<i64>,
     /// Whether it has a `metadata.deletionTimestamp`.
     pub deleting: bool,
-    /// Seconds that its processes have to end: `metadata.deletionGracePeriodSeconds` of a pod that is being deleted, else
+    /// Seconds between SIGTERM and SIGKILL: `metadata.deletionGracePeriodSeconds` of a pod that is being deleted, else
     /// `spec.terminationGracePeriodSeconds`.
     pub grace_period: Option<u32>,
-    /// Whether it mirrors a static pod: the kubelet made the object.
+    /// Whether the kubelet created the object to mirror a static pod.
     pub mirror: bool,
-    /// Of `metadata.ownerReferences` the one that is marked as the controller, else the first.
+    /// The entry of `metadata.ownerReferences` that is marked as the controller, else the first.
     pub owner: Option<PodOwner>,
     /// `spec.restartPolicy`.
     pub restart_policy: RestartPolicy,
 }
 
-/// Where a pod declares its class; the first counts.
+/// Labels and annotations in which a pod can declare its QoS class; the first present one counts.
 const QOS_PLACES: [&str; 5] = [
     "label koordinator.sh/qosClass",
     "label alibabacloud.com/qosClass",
@@ -303,7 +303,7 @@ const QOS_PLACES: [&str; 5] = [
 ];
 
 impl Pod {
-    /// Labels and annotations that somebody meant to declare a class, each with the place that counts.
+    /// Labels and annotations that are probably misspelt declarations of a class, each with the correct one.
     pub fn misspelt_qos(&self) -> Vec<(String, &'static str)> {
         let nearly = |kind: &str, key: &str| {
             let place = QOS_PLACES.into_iter().find(|place| {
@@ -315,8 +315,8 @@ impl Pod {
         labels.chain(self.annotations.keys().filter_map(|key| nearly("annotation", key))).collect()
     }
 
-    /// Where the pod declares a class, and the word that stands there: the first of the places that the protocol knows, label
-    /// before annotation and `koordinator.sh` before `alibabacloud.com`.
+    /// The label or annotation in which the pod declares its class, and its value. Labels precede annotations,
+    /// `koordinator.sh` precedes `alibabacloud.com`.
     pub fn qos_word(&self) -> Option<(&'static str, &str)> {
         QOS_PLACES.into_iter().find_map(|place| {
             let (kind, key) = place.split_once(' ')?;
@@ -325,8 +325,8 @@ impl Pod {
         })
     }
 
-    /// The class that the pod declares, see [`Self::qos_word`]. A word that is no class counts as none and does not fall
-    /// through to the next place.
+    /// The class that the pod declares, see [`Self::qos_word`]. An invalid value counts as no class; the next label or
+    /// annotation is not tried.
     pub fn declared_qos(&self) -> Option<QosClass> {
         self.qos_word().and_then(|(_, word)| QosClass::parse(word))
     }
@@ -336,7 +336,7 @@ impl Pod {
         self.declared_qos().unwrap_or_else(|| self.kube_qos.default_class())
     }
 
-    /// Whether the kubelet runs the pod from a manifest of its own; the kubelet notes the source in an annotation.
+    /// Whether the kubelet runs the pod from a manifest of its own, which it records in an annotation.
     pub fn is_static(&self) -> bool {
         self.annotations.get("kubernetes.io/config.source").is_some_and(|source| source != "api")
     }
@@ -347,25 +347,27 @@ impl Pod {
     }
 }
 
-/// What is known of the node that qosm runs on.
+/// What is known about the node on which qosm runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name; empty when not known.
+    /// Its name; empty if unknown.
     pub name: String,
     /// Labels, for node strategies.
     pub labels: BTreeMap<String, String>,
-    /// `status.allocatable.memory`; `None` = all that the machine has.
+    /// `status.allocatable.memory`; `None` for all memory of the machine.
     pub memory_allocatable: Option<Bytes>,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// `status.capacity` and `status.allocatable`, in the order of the names. What cannot be expressed is left out.
+    /// `status.capacity` and `status.allocatable`, ordered by name. Quantities that [`NodeResource`] cannot represent are
+    /// left out.
     pub resources: Vec<NodeResource>,
-    /// Zones of the NodeResourceTopology, in the order of their numbers; empty = there is none.
+    /// Zones of the NodeResourceTopology, ordered by number; empty if there is none.
     pub zones: Vec<NodeZone>,
 }
 
 impl Node {
-    /// Whether policies are configured alike on both: what follows from the other fields is read as a column.
+    /// Whether policies have the same configuration on both nodes. The other fields do not affect it: policies read them
+    /// as a column.
     pub fn configures_like(&self, other: &Self) -> bool {
         self.name == other.name && self.labels == other.labels && self.memory_allocatable == other.memory_allocatable
     }
@@ -376,17 +378,17 @@ impl Node {
 pub struct NodeResource {
     /// Full name, e.g. `cpu` or `kubernetes.io/batch-cpu`.
     pub name: String,
-    /// All there is; `None` = not said.
+    /// Total amount; `None` if unknown.
     pub capacity: Option<i64>,
-    /// What pods may have of it; `None` = not said.
+    /// Amount for pods; `None` if unknown.
     pub allocatable: Option<i64>,
 }
 
-/// A NUMA node as the NodeResourceTopology tells it.
+/// A NUMA node in the NodeResourceTopology.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeZone {
-    /// The kernel's number of it.
+    /// The kernel's number of the NUMA node.
     pub id: u32,
-    /// In the order of the names.
+    /// Its resources, ordered by name.
     pub resources: Vec<NodeResource>,
 }

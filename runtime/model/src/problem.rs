@@ -1,16 +1,16 @@
-//! Problems: configuration that cannot be used. Never fatal; always reported where its author sees it.
+//! Problems: configuration that cannot be used. A problem is never fatal, and is reported where the configuration's
+//! author sees it.
 
 use std::fmt;
 
-/// What is wrong with which field of which object, and the way out.
+/// An object's field that cannot be used, and how to correct it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {
-    /// The object, by the name that its owner uses: `pod default/web`, `ConfigMap kube-system/ack-slo-config`,
-    /// `pods.d/web.yaml`.
+    /// The object by the name that its owner uses: `pod default/web`, `ConfigMap kube-system/ack-slo-config`, `pods.d/web.yaml`.
     pub object: String,
     /// The field within it, e.g. `annotation koordinator.sh/cpuBurst: cpuBurstPercent`; `None` when the whole object is meant.
     pub field: Option<String>,
-    /// What is wrong, what is done instead, and what to write.
+    /// What is wrong, what happens instead, and what to write.
     pub message: String,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// An error with all that lies beneath it, on one line.
+/// An error with all its sources, on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

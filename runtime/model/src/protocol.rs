@@ -1,17 +1,17 @@
-//! How pods and operators speak to one policy, as its module describes it.
+//! How pods and operators configure a policy, as its module describes it.
 
 use serde_json::{Map, Value};
 
 use crate::alarm::Trigger;
 
-/// Values that stand behind one word of the `policy` field.
+/// Values of one word of the `policy` field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
     /// The word, e.g. `auto`.
     pub policy: String,
-    /// The values; one object for each class where the protocol has a class field.
+    /// The values; one object for each class if the protocol has a class field.
     pub values: Map<String, Value>,
-    /// Whether a layer with this word has its other fields ignored.
+    /// Whether the other fields of a layer with this word are ignored.
     pub alone: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct Protocol {
     pub class_field: Option<String>,
     /// Key of the ConfigMap with namespace lists.
     pub namespace_list_key: Option<String>,
-    /// Built-in defaults, by class where there is a class field.
+    /// Built-in defaults; by class if there is a class field.
     pub defaults: Map<String, Value>,
     /// Words of the `policy` field with their values.
     pub presets: Vec<Preset>,
@@ -39,18 +39,18 @@ pub struct Protocol {
 /// A module's description.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// Lower case with dashes.
+    /// The policy's name, lower case with dashes.
     pub name: String,
-    /// Semantic version.
+    /// The policy's semantic version.
     pub version: String,
-    /// One sentence.
+    /// What the policy does, in one sentence.
     pub summary: String,
-    /// How it is configured; `None` = it takes nothing from pods.
+    /// How pods configure it; `None` if pods cannot.
     pub protocol: Option<Protocol>,
-    /// JSON schema of the policy-level configuration; `None` = it takes none.
+    /// JSON schema of the policy-level configuration; `None` if there is none.
     pub config_schema: Option<Value>,
-    /// The wanted interval of evaluations, in milliseconds; 0 = only on changes.
+    /// The wanted interval between evaluations, in milliseconds; 0 to evaluate only on changes.
     pub interval_millis: u32,
-    /// What else is to bring an evaluation about, at once.
+    /// Triggers that cause an evaluation at once.
     pub triggers: Vec<Trigger>,
 }

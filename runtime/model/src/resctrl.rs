@@ -1,4 +1,4 @@
-//! Shares of the last-level cache and of memory bandwidth, and what is counted of their use: Linux' resctrl
+//! Shares of the last-level cache and of memory bandwidth, and their usage: Linux' resctrl
 //! (`Documentation/filesystems/resctrl.rst`) as policies see it.
 
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ pub struct DomainId(pub u32);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassName(Arc<str>);
 
-/// Not the name of a class.
+/// A text that is not the name of a class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the name of a class: give 1 to 63 letters, digits, `-` or `_`")]
 pub struct NotAClassName(pub String);
 
 impl ClassName {
-    /// What becomes part of a folder's name under resctrl.
+    /// The name, which becomes part of a directory's name under resctrl.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -50,14 +50,14 @@ impl fmt::Display for ClassName {
 /// A part of a cache's ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheShare {
-    /// The ways from one percentage to another.
+    /// The ways between two percentages.
     Percent {
-        /// Where it begins.
+        /// Start of the range in percent.
         start: u32,
-        /// Where it ends; more than `start`, and at most 100.
+        /// End of the range in percent; more than `start`, and at most 100.
         end: u32,
     },
-    /// Exactly these ways, a bit for each.
+    /// Exactly these ways, one bit for each.
     Mask(u64),
 }
 
@@ -70,40 +70,40 @@ pub enum BandwidthShare {
     Megabytes(u32),
 }
 
-/// What a class may use on one domain; `None` = all of it.
+/// The share of a class on one domain; `None` means all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share {
-    /// Of the cache.
+    /// Share of the cache.
     pub cache: Option<CacheShare>,
-    /// Of the memory bandwidth.
+    /// Share of the memory bandwidth.
     pub bandwidth: Option<BandwidthShare>,
 }
 
 /// An invalid share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAShare {
-    /// An empty range, an inverted one, or one beyond all.
+    /// The range is empty, inverted, or ends above 100.
     #[error("the range of ways {start} to {end} % is none: give a start below the end, and an end of at most 100")]
     Range {
-        /// Where it begins.
+        /// Start of the range in percent.
         start: u32,
-        /// Where it ends.
+        /// End of the range in percent.
         end: u32,
     },
-    /// No ways at all.
+    /// The mask has no ways.
     #[error("a mask of no ways is none: set at least one bit")]
     Mask,
-    /// More than all, or nothing.
+    /// The percentage of memory bandwidth is 0 or above 100.
     #[error("{0} % of the memory bandwidth cannot be had: give 1 to 100")]
     Bandwidth(u32),
 }
 
 impl Share {
-    /// Whether it is possible on any machine at all.
+    /// Checks whether any machine can have the share.
     ///
     /// # Errors
     ///
-    /// The number that cannot.
+    /// The invalid part of the share.
     pub fn check(self) -> Result<Self, NotAShare> {
         match self.cache {
             Some(CacheShare::Percent { start, end }) if start >= end || end > 100 => {
@@ -120,7 +120,7 @@ impl Share {
         }
     }
 
-    /// The share on one domain: its own, else that of all domains.
+    /// The share on one domain: its own values, else those of all domains.
     #[must_use]
     pub fn over(self, all: Self) -> Self {
         Self { cache: self.cache.or(all.cache), bandwidth: self.bandwidth.or(all.bandwidth) }
@@ -142,17 +142,17 @@ impl fmt::Display for Share {
     }
 }
 
-/// What a class may use, everywhere.
+/// The shares of a class on all domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shares {
-    /// On every domain.
+    /// The share on every domain.
     pub all: Share,
-    /// On these, as far as it differs.
+    /// Shares on single domains, as far as they differ.
     pub domains: BTreeMap<DomainId, Share>,
 }
 
 impl Shares {
-    /// On one domain.
+    /// The share on one domain.
     pub fn on(&self, domain: DomainId) -> Share {
         self.domains.get(&domain).map_or(self.all, |own| own.over(self.all))
     }
@@ -165,33 +165,33 @@ impl fmt::Display for Shares {
     }
 }
 
-/// One domain, and what can be divided there.
+/// One domain, and the resources that can be divided there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// The kernel's number.
     pub id: DomainId,
-    /// Ways that can be handed out; 0 where the cache cannot be divided.
+    /// Number of ways that can be assigned; 0 if the cache cannot be divided.
     pub cache_ways: u32,
-    /// Size of the cache, where the kernel has it.
+    /// Size of the cache; `None` if the kernel does not report it.
     pub cache: Option<Bytes>,
     /// Whether its memory bandwidth can be divided.
     pub divides_bandwidth: bool,
 }
 
-/// What was counted on one domain; `None` where the processor does not count it, or has not yet.
+/// Usage on one domain; `None` if the processor does not count it, or has not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// The domain.
     pub domain: DomainId,
-    /// What lies in the cache now.
+    /// Current occupancy of the cache.
     pub occupancy: Option<Bytes>,
-    /// Moved between the cache and the memory of the same NUMA node, within the window.
+    /// Bytes moved between the cache and the memory of the same NUMA node within the window.
     pub local: Option<Bytes>,
-    /// Moved between the cache and any memory, within the window.
+    /// Bytes moved between the cache and any memory within the window.
     pub total: Option<Bytes>,
 }
 
-/// Adds traffic up, domain by domain; occupancy is what it is now. What was counted neither before nor now stays unknown.
+/// Adds traffic domain by domain; occupancy is the current one. A value that was counted neither before nor now stays `None`.
 pub fn sum(before: &[Usage], now: &[Usage]) -> Vec<Usage> {
     let plus = |a: Option<Bytes>, b: Option<Bytes>| match (a, b) {
         (None, None) => None,
@@ -208,68 +208,69 @@ pub fn sum(before: &[Usage], now: &[Usage]) -> Vec<Usage> {
     now.iter().map(row).collect()
 }
 
-/// All that one evaluation sees of it.
+/// Everything about resctrl that one evaluation sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResctrlColumn {
     /// The domains that are online.
     pub domains: Vec<Domain>,
     /// The policy's classes that are in force.
     pub classes: Vec<(ClassName, Vec<Usage>)>,
-    /// Running containers that are counted.
+    /// Running containers whose usage is counted.
     pub containers: Vec<(ContainerId, Vec<Usage>)>,
-    /// Usage of all that is in no class.
+    /// Usage of everything that is in no class.
     pub rest: Vec<Usage>,
-    /// How the policy's classes fare.
+    /// States of the policy's classes.
     pub states: Vec<ClassState>,
 }
 
-/// How a class fares.
+/// The state of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassState {
     /// Its name.
     pub class: ClassName,
     /// Whether its shares are in force.
     pub in_force: bool,
-    /// Why not, or what of it is not; empty if all is well.
+    /// Why the shares, or which of them, are not in force; empty if all are.
     pub why: String,
 }
 
-/// A class as the agent wants it on this machine.
+/// A class that the agent wants on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedClass {
     /// The policy.
     pub policy: Arc<str>,
     /// The policy's own name for it.
     pub class: ClassName,
-    /// What it may use.
+    /// Its shares.
     pub shares: Arc<Shares>,
-    /// The containers in it, sorted. One that is in several classes belongs to the first.
+    /// The containers in the class, sorted. A container in several classes belongs to the first.
     pub members: Vec<ContainerId>,
 }
 
-/// How a class came out on this machine.
+/// The outcome of a class on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassOutcome {
-    /// Whether its shares are in force. Those of a class without members are if they could be.
+    /// Whether its shares are in force. For a class without members, whether they could be.
     pub in_force: bool,
-    /// Why not, or what of it is not, and the way out; empty if all is well.
+    /// Why the shares, or which of them, are not in force, and how to correct that; empty if all are.
     pub why: String,
-    /// The control group's name, another class's where the two share one; empty without a group.
+    /// Name of the control group, that of another class if the two share a group; empty without a group.
     pub group: String,
-    /// What is in force, as the kernel prints it, in one line; empty without a group.
+    /// The schemata in force as the kernel prints them, on one line; empty without a group.
     pub schemata: String,
-    /// Threads that had to be moved this time.
+    /// Number of threads that were moved into the group this time.
     pub threads_moved: usize,
 }
 
-/// What was counted since the last reading.
+/// Usage since the last reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResctrlReading {
-    /// Of each wanted class, in their order. Of one without a group nothing; classes that share a group have the sum of both.
+    /// Usage of each wanted class, in their order. Empty for a class without a group; classes that share a group have the
+    /// sum of both.
     pub classes: Vec<Vec<Usage>>,
-    /// Of each container that is counted, by its id. Where there are too few counters not all are.
+    /// Usage of each counted container. With too few hardware counters, not all containers are counted.
     pub containers: Vec<(ContainerId, Vec<Usage>)>,
-    /// Of all that is in no class.
+    /// Usage of everything that is in no class.
     pub rest: Vec<Usage>,
 }
 

@@ -1,4 +1,4 @@
-//! What a module asks for in one evaluation.
+//! Changes that a module asks for in one evaluation.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use crate::numa::Migration;
 use crate::pod::{ContainerId, PodId};
 use crate::resctrl::{ClassName, Shares};
 
-/// One staged change: of leases, of the migration of a container's pages, of classes, or of what the agent asks of the
-/// cluster. A moved page stays where it is, and an evicted pod is gone, so neither is a lease: there is nothing to restore.
+/// One staged change: of leases, of the migration of a container's pages, of classes, or of the agent's requests to the
+/// cluster. Migrations and evictions are not leases, since a moved page or an evicted pod cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Hold this value.
     Hold {
-        /// On which cgroup.
+        /// The target.
         target: Target,
-        /// Which tunable.
+        /// The knob.
         knob: Knob,
-        /// The value wanted.
+        /// The value.
         value: Value,
-        /// Why, in the policy's words.
+        /// The policy's reason.
         reason: Arc<str>,
     },
     /// Give the knob up.
     Release {
-        /// On which cgroup.
+        /// The target.
         target: Target,
-        /// Which tunable.
+        /// The knob.
         knob: Knob,
     },
-    /// Move a container's pages; replaces what is under way for it.
+    /// Move a container's pages; replaces a running migration of the container.
     Migrate(Migration),
     /// Stop moving a container's pages.
     StopMigration {
@@ -40,28 +40,28 @@ pub enum Setting {
     },
     /// Define a class of shares, or change it.
     DefineClass {
-        /// The policy's own name for it.
+        /// The policy's name of the class.
         class: ClassName,
-        /// What its members may use.
+        /// Shares of the class.
         shares: Shares,
-        /// Why, in the policy's words.
+        /// The policy's reason.
         reason: Arc<str>,
     },
-    /// Give a class up; its members are in none then.
+    /// Give a class up; its members are then in no class.
     UndefineClass {
-        /// The policy's own name for it.
+        /// The policy's name of the class.
         class: ClassName,
     },
     /// Put a pod, or one container, into a class.
     AssignClass {
         /// The container or pod.
         target: Target,
-        /// Into which of the policy's classes.
+        /// The policy's class.
         class: ClassName,
-        /// Why, in the policy's words.
+        /// The policy's reason.
         reason: Arc<str>,
     },
-    /// Take it out of its class.
+    /// Take a pod or container out of its class.
     ReleaseClass {
         /// The container or pod.
         target: Target,
@@ -70,42 +70,42 @@ pub enum Setting {
     Publish {
         /// The resource.
         name: ResourceName,
-        /// How much there is of it.
+        /// The amount.
         offer: Offer,
-        /// Why, in the policy's words.
+        /// The policy's reason.
         reason: Arc<str>,
     },
-    /// Take a published resource away.
+    /// Withdraw a published resource.
     Withdraw {
         /// The resource.
         name: ResourceName,
     },
-    /// How long what the policy publishes holds without a word of the agent.
+    /// Set the time without contact from the agent after which the policy's published resources expire.
     StaleAfter {
-        /// In seconds.
+        /// The time in seconds.
         seconds: u32,
     },
     /// Evict a pod.
     Evict(Eviction),
-    /// Take the request to evict a pod back.
+    /// Withdraw the request to evict a pod.
     WithdrawEviction {
         /// The pod.
         pod: PodId,
     },
 }
 
-/// What a policy wanted of a knob and did not do, and why. Counts until the policy's next evaluation.
+/// A value of a knob that a policy wanted and did not set, and why. Valid until the policy's next evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Of which cgroup.
+    /// The target.
     pub target: Target,
-    /// Which tunable.
+    /// The knob.
     pub knob: Knob,
-    /// Why not, in the policy's words.
+    /// The policy's reason.
     pub reason: Arc<str>,
 }
 
-/// How much a pod event matters; as Kubernetes has it.
+/// Type of a pod event, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// For information.
@@ -119,10 +119,10 @@ pub enum EventKind {
 pub struct PodEvent {
     /// The pod.
     pub pod: PodId,
-    /// How much it matters.
+    /// The type.
     pub kind: EventKind,
-    /// One word in camel case.
+    /// The reason, one word in camel case.
     pub reason: String,
-    /// A sentence.
+    /// The message, a sentence.
     pub message: String,
 }

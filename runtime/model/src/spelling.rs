@@ -1,6 +1,6 @@
-//! Keys that are nearly the ones that count: Kubernetes compares them letter by letter, and people do not.
+//! Detection of misspelt keys: Kubernetes compares keys exactly, and authors often mistake letter case or separators.
 
-/// Whether a key differs from a known one only in upper and lower case, or in `-`, `_` and `.` within its name.
+/// Whether a key differs from a known one only in letter case, or in `-`, `_` and `.` within its name.
 pub fn is_nearly(key: &str, known: &str) -> bool {
     let folded = |key: &str| -> Option<(String, String)> {
         let (domain, name) = key.split_once('/')?;

@@ -1,4 +1,4 @@
-//! Units: each number that leaves a crate has one.
+//! Types for units: each number that crosses a crate boundary has one.
 
 use std::fmt;
 

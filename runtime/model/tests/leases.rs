@@ -1,4 +1,4 @@
-//! The stack of leases on a knob: who wins, what comes back, and what is counted.
+//! The stack of leases on a knob: the winner, the value after a release, and the counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ proptest! {
     #[test]
     fn the_highest_priority_wins_and_of_equals_the_name_that_sorts_first(acts in acts()) {
         let mut leases = Leases::default();
-        // What each policy last asked for, and nothing else.
+        // The last value that each policy asked for.
         let mut wanted: BTreeMap<(u32, usize, usize), i64> = BTreeMap::new();
         for (moment, act) in (0i64..).zip(acts) {
             match act {
@@ -76,7 +76,7 @@ proptest! {
             }
             for container in 0..4 {
                 for (knob, &which) in KNOBS.iter().enumerate() {
-                    // `override` weighs most; the others weigh the same, and `burst` sorts first.
+                    // `override` has the highest priority; the others are equal, and `burst` sorts first.
                     let winner = [2, 0, 1].into_iter().find_map(|policy| wanted.get(&(container, knob, policy)));
                     let effective = leases.effective(target(container), which).map(|lease| lease.value);
                     prop_assert_eq!(effective, winner.map(|&value| Value::Number(value)));

@@ -1,5 +1,5 @@
-//! Counters that are declared once: their type, and from it their differences, their sums and their form in JSON, which is that of
-//! recordings and of the input of Rego policies.
+//! Counters declared once with a macro, which derives their type, differences, sums and JSON form. Recordings and the
+//! input of Rego policies use that form.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,19 +10,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::unit::{Bytes, Micros};
 
-/// A row of numbers, each with a name.
+/// A sequence of named numbers.
 pub trait Counters: Copy + Default + 'static {
-    /// The names in JSON, each with its unit, in the order of the declaration.
+    /// The names in JSON, with their units, in the order of declaration.
     const FIELDS: &'static [&'static str];
 
-    /// The numbers, in that order.
+    /// The numbers, in the order of [`Self::FIELDS`].
     fn values(&self) -> impl Iterator<Item = u64>;
 
-    /// Sets one of them; `false` where none has that name.
+    /// Sets the counter with this name. Returns `false` if there is none.
     fn set(&mut self, field: &str, value: u64) -> bool;
 }
 
-/// Counters as a JSON object. Reading refuses unknown fields; one that is left out is 0.
+/// Counters as a JSON object. Deserializing refuses unknown fields and sets missing ones to 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields<T>(pub T);
 
@@ -103,7 +103,7 @@ impl Number for Bytes {
     }
 }
 
-/// What was added to a running total; one that ran backwards counts as not moved.
+/// The difference of a running total; 0 if the total ran backwards.
 pub(super) fn difference<N: Number>(now: N, earlier: N) -> N {
     N::of(now.number().saturating_sub(earlier.number()))
 }
@@ -122,12 +122,13 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Levels as they are, and what was added to totals since `earlier`; a total that ran backwards counts as not moved.
+            /// Levels unchanged, and the differences of totals since `earlier`; the difference of a total that ran
+            /// backwards is 0.
             pub fn since(self, earlier: Self) -> Self {
                 Self { $($field: counters!(@$kind self.$field, fields::difference(self.$field, earlier.$field)),)* }
             }
 
-            /// The opposite of [`since`](Self::since): levels as they are, and totals on top of those of `earlier`.
+            /// The inverse of [`since`](Self::since): levels unchanged, and totals added to those of `earlier`.
             #[must_use]
             pub fn on_top_of(self, earlier: Self) -> Self {
                 Self { $($field: counters!(@$kind self.$field, fields::sum(earlier.$field, self.$field)),)* }
@@ -193,8 +194,8 @@ mod tests {
         assert_eq!(at(5, 5).on_top_of(at(7, 4)), at(5, 9));
     }
 
-    /// The contract is written by hand: its records have the same fields in the same order. So are the schema of Rego's input and the rows of
-    /// Rego's tests.
+    /// The contract, the schema of Rego's input and the rows of Rego's tests are written by hand; their records must have
+    /// the same fields in the same order.
     #[test]
     fn the_contract_and_rego_have_the_same_fields() {
         let wit = include_str!("../../../../sdk/wit/policy.wit");

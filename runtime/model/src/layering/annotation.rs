@@ -11,10 +11,10 @@ use crate::problem::Problem;
 use crate::spelling;
 use qosm_schema::Budget;
 
-/// Bytes of an annotation that are taken. Kubernetes takes 256 KiB for all annotations of an object.
+/// Maximum size of an annotation in bytes. Kubernetes allows 256 KiB for all annotations of an object.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Reads the first of the protocol's annotations that the pod has; `None` without one, or where it cannot be used.
+/// Reads the first of the protocol's annotations that the pod has; `None` if there is none, or if it cannot be used.
 pub(super) fn read<'p>(
     protocol: &'p CompiledProtocol,
     pod: &Pod,
@@ -81,7 +81,7 @@ pub(super) fn read<'p>(
     }
 }
 
-/// Annotations that somebody meant to be one of these.
+/// Problems for annotations that are probably misspelt keys of the protocol.
 fn misspelt(known: &[String], pod: &Pod) -> Vec<Problem> {
     let meant = |key: &str| known.iter().find(|known| spelling::is_nearly(key, known));
     let keys = pod.annotations.keys().filter_map(|key| Some((key, meant(key)?)));
@@ -91,7 +91,7 @@ fn misspelt(known: &[String], pod: &Pod) -> Vec<Problem> {
     .collect()
 }
 
-/// Why the whole annotation is not used: one problem for each field.
+/// Problems for an annotation that is refused as a whole, one for each wrong field.
 pub(super) fn refusals(pod: &Pod, key: &str, violations: Vec<Violation>) -> impl Iterator<Item = Problem> {
     violations.into_iter().map(move |Violation { path, what, expected }| {
         problem(pod, key, &path, format!("{what}; {REFUSED}; write {expected}"))

@@ -1,4 +1,4 @@
-//! Applications beside Kubernetes, as the cluster's ConfigMap names them for a node.
+//! Applications outside Kubernetes, as the cluster's ConfigMap lists them for a node.
 //!
 //! Koordinator: `apis/configuration/slo_controller_config.go` (`HostApplicationCfg`), `apis/slo/v1alpha1/host_application.go`,
 //! `pkg/koordlet/util/host_application.go`.
@@ -12,16 +12,16 @@ use super::selector::Selector;
 use crate::application::Application;
 use crate::pod::{QosClass, Tier};
 
-/// Where applications lie that say nothing of it.
+/// Parent cgroups of applications without a cgroup path, by QoS class.
 const LATENCY_SENSITIVE: &str = "host-latency-sensitive";
 const BEST_EFFORT: &str = "host-best-effort";
 
-/// What is wrong: the field below [`crate::application::KEY`], and in what way.
+/// A wrong field, as path below [`crate::application::KEY`], and what is wrong with it.
 type Note = (String, String);
 
 impl Application {
-    /// The applications of the node with these labels: those of the first entry of `nodeConfigs` whose selector matches it, else
-    /// `applications`. One that cannot be read is left out; the others count.
+    /// The applications of the node with these labels: those of the first entry of `nodeConfigs` whose selector matches
+    /// it, else `applications`. An application that cannot be read is left out; the others count.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Application {
         let mut notes = Vec::new();
         let mut fields = match Document::parse(text) {
             Ok(Document::Fields(fields)) => fields,
-            // The ConfigMap's reader has told what is wrong with the text as a whole.
+            // The reader of the ConfigMap has already reported a text that cannot be parsed.
             _ => return (Vec::new(), notes),
         };
         let mut chosen = read_list(take(&mut fields, "applications"), "applications", &mut notes);
@@ -49,7 +49,7 @@ impl Application {
             }
         };
         let mut is_found = false;
-        // All of them are read: a mistake does not wait for the node that it concerns.
+        // All entries are read, so that every node reports a mistake, not only the one that the entry selects.
         for (index, entry) in entries.into_iter().enumerate() {
             let path = format!("nodeConfigs[{index}]");
             let Document::Fields(mut fields) = entry else {

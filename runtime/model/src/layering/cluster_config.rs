@@ -1,4 +1,4 @@
-//! The keys of the cluster ConfigMap as they stand, for policies that read them by themselves.
+//! The keys of the cluster ConfigMap with their texts, for policies that read them themselves.
 
 #[cfg(test)]
 mod tests;
@@ -14,30 +14,29 @@ use super::selector::Selector;
 use crate::pod::Node;
 use crate::problem::Problem;
 
-/// All keys of the cluster ConfigMaps, each from the one that wins.
+/// All keys of the cluster ConfigMaps, each from the ConfigMap that takes precedence.
 ///
-/// A text that is no JSON object, or whose strategies cannot be read, is refused as a whole: the last good text of that key in that
-/// ConfigMap counts, and without one the next ConfigMap's.
+/// A text that is not a JSON object, or whose strategies cannot be read, is refused as a whole. The last good text of
+/// that key in that ConfigMap counts instead, or else the text in the next ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterConfig {
     keys: BTreeMap<String, ConfigKey>,
-    /// The last text of each ConfigMap and key that could be used.
+    /// The last usable text of each ConfigMap and key.
     good: GoodTexts,
 }
 
-/// One key.
+/// One key of the cluster ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigKey {
-    /// Its text, as it was written.
+    /// Its text, unchanged.
     pub text: String,
-    /// `clusterStrategy` with the first entry of `nodeStrategies` merged over it that is for this node: the text of a JSON object,
-    /// `{}` where it has neither.
+    /// `clusterStrategy`, merged with the first entry of `nodeStrategies` that matches this node: the text of a JSON
+    /// object, `{}` if there is neither.
     pub strategy: String,
 }
 
 impl ClusterConfig {
-    /// Reads the ConfigMaps that count for this node; `previous` has the last good texts. Problems come with the key that they are
-    /// about.
+    /// Reads the cluster ConfigMaps for this node; `previous` has the last good texts. Each problem is returned with its key.
     pub fn read(maps: &[ConfigMap], node: &Node, previous: Option<&Self>) -> (Self, Vec<(String, Problem)>) {
         let maps = clusters(maps);
         let names: BTreeSet<&String> = maps.iter().flat_map(|map| map.data.keys()).collect();
@@ -82,12 +81,12 @@ impl ClusterConfig {
         (read, problems)
     }
 
-    /// A key; `None` = there is none of this name, or it was never to be read.
+    /// A key by its name; `None` if it does not exist or was never readable.
     pub fn get(&self, key: &str) -> Option<&ConfigKey> {
         self.keys.get(key)
     }
 
-    /// All of them, by name.
+    /// All keys, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &ConfigKey)> {
         self.keys.iter().map(|(name, key)| (name.as_str(), key))
     }
@@ -99,7 +98,7 @@ impl FromIterator<(String, ConfigKey)> for ClusterConfig {
     }
 }
 
-/// Policies read the text by recursion, on stacks of their own.
+/// Maximum nesting depth: policies parse the text recursively, on their own stacks.
 const MAX_DEPTH: usize = 64;
 
 fn is_shallow(document: &Document, levels: usize) -> bool {
@@ -111,20 +110,20 @@ fn is_shallow(document: &Document, levels: usize) -> bool {
     }
 }
 
-/// A key's text, read.
+/// A parsed text of a key.
 struct Body {
     text: String,
     value: Document,
     strategy: Map<String, Value>,
 }
 
-/// A remark on one field that does not stand in the way of the rest: path and message.
+/// A remark on one field that does not prevent the use of the others: path and message.
 type Note = (String, String);
 
 impl Body {
     /// # Errors
     ///
-    /// The field that makes the whole text unusable, and what is wrong with it.
+    /// The path of the field that makes the whole text unusable, and what is wrong with it.
     fn parse(text: &str, node: &Node) -> Result<(Self, Vec<Note>), (String, String)> {
         let whole = |what: String| (String::new(), what);
         if text.trim().is_empty() {
@@ -156,8 +155,8 @@ impl Body {
     }
 }
 
-/// The fields of the first entry whose selector matches the node. All entries are read, so that a mistake does not wait for the node
-/// that it concerns.
+/// The fields of the first entry whose selector matches the node. All entries are read, so that every node reports a
+/// mistake, not only the one that the entry selects.
 fn first_match(
     entries: Vec<Document>,
     node: &Node,
@@ -208,8 +207,8 @@ fn object(document: Document, path: &str) -> Result<Map<String, Value>, (String,
     }
 }
 
-/// Puts `new` over `old`: objects are merged to any depth, everything else is replaced; an empty `policy` counts as absent. Field
-/// names are the same in any letter case, as they are to the decoder that users write for.
+/// Merges `new` over `old`: objects are merged to any depth, everything else is replaced; an empty `policy` counts as
+/// absent. Field names are compared without letter case, as in Go's decoder.
 fn merge(old: &mut Map<String, Value>, new: Map<String, Value>) {
     for (name, value) in new {
         if name.eq_ignore_ascii_case("policy") && value.as_str() == Some("") {

@@ -1,4 +1,4 @@
-//! A protocol that was checked once, and what it makes of the objects that people write.
+//! A checked protocol, and how it reads configuration objects from users.
 
 use qosm_schema::{Budget, Spent};
 use serde_json::{Map, Value};
@@ -11,13 +11,13 @@ use super::schema::{Shape, clip, one_of, show};
 use crate::problem::Problem;
 use crate::protocol::{Preset, Protocol};
 
-/// The word that means "as without a word": the next lower layer with a word counts.
+/// The word that counts as absent: the next lower layer with a word applies.
 const DEFAULT: &str = "default";
-/// The word that means "hands off".
+/// The word that switches the policy off.
 const NONE: &str = "none";
 /// The field that holds the word.
 pub(super) const POLICY: &str = "policy";
-/// Steps that a protocol's own values may take when they are held against its schema, all together.
+/// Budget of steps for checking all of a protocol's own values against its schema.
 const OWN_STEPS: u64 = 200_000;
 /// The switch of a class.
 pub(super) const ENABLE: &str = "enable";
@@ -41,12 +41,12 @@ pub(super) struct LayerFields {
 pub(super) struct Note {
     /// Dotted path.
     pub(super) path: String,
-    /// What is wrong, what is done instead, and the way out.
+    /// What is wrong, what happens instead, and how to correct it.
     pub(super) message: String,
 }
 
 impl CompiledProtocol {
-    /// Compiles the schema and holds the protocol's own values against it.
+    /// Compiles the schema and checks the protocol's own values against it.
     ///
     /// # Errors
     ///
@@ -99,18 +99,18 @@ impl CompiledProtocol {
         &self.protocol
     }
 
-    /// The built-in defaults, of this class where there are classes.
+    /// The built-in defaults; those of `class` if the protocol has classes.
     pub(super) fn defaults(&self, class: Option<Class>) -> Map<String, Value> {
         of_class(&self.protocol.defaults, class)
     }
 
-    /// The preset behind a word, and its values for this class.
+    /// The preset of a word, and its values for this class.
     pub(super) fn preset(&self, word: &str, class: Option<Class>) -> Option<(&Preset, Map<String, Value>)> {
         let preset = self.protocol.presets.iter().find(|preset| preset.policy == word)?;
         Some((preset, of_class(&preset.values, class)))
     }
 
-    /// Whether the module wants to see the word itself, not only its preset.
+    /// Whether the module sees the word itself, not only the preset's values.
     pub(super) fn shows_word(&self) -> bool {
         self.shape().field(POLICY).is_some()
     }
@@ -119,27 +119,27 @@ impl CompiledProtocol {
         self.rules.shape()
     }
 
-    /// Fields that only operators may set.
+    /// Whether only operators may set the field.
     pub(super) fn is_node_only(&self, field: &str) -> bool {
         let listed = self.protocol.node_only_fields.iter().any(|known| known.eq_ignore_ascii_case(field));
         listed || (self.protocol.class_field.is_some() && field.eq_ignore_ascii_case(ENABLE))
     }
 
-    /// Whether a class has a switch. Without one it is on where a layer has any field of it.
+    /// Whether classes have a switch. Without one a class is enabled if a layer has any field of it.
     pub(super) fn has_switch(&self) -> bool {
         let listed = self.protocol.node_only_fields.iter().any(|known| known.eq_ignore_ascii_case(ENABLE));
         listed || self.shape().field(ENABLE).is_some()
     }
 
-    /// Reads the fields of one layer: names in their declared spelling, `null` dropped, unknown fields dropped with a
-    /// problem.
+    /// Reads the fields of one layer: restores the declared spelling of names, drops `null`, and drops unknown fields
+    /// with a problem.
     ///
-    /// An unknown word of `policy` counts as `default` where that is a word, and else as `none`: as in Koordinator's
+    /// An unknown word of `policy` counts as `default` if the protocol has that word, else as `none`: as in Koordinator's
     /// agent, so that a typing error switches nothing on.
     ///
     /// # Errors
     ///
-    /// All fields whose values cannot be used.
+    /// All fields with invalid values.
     pub(super) fn read(
         &self,
         fields: Vec<(String, Document)>,
@@ -180,12 +180,12 @@ impl CompiledProtocol {
         self.check_word(word, budget).is_ok()
     }
 
-    /// Holds values against the schema. A layer or a sum of layers may lack fields that the schema requires.
+    /// Checks values against the schema. A layer or a sum of layers may lack fields that the schema requires.
     pub(super) fn check(&self, values: &Map<String, Value>, budget: &Budget) -> Vec<Violation> {
         self.rules.violations(values, Lacking::MayBeInAnotherLayer, budget)
     }
 
-    /// Whether `policy` is a field of this protocol at all.
+    /// Whether this protocol has the field `policy`.
     fn takes_words(&self) -> bool {
         self.shows_word() || !self.protocol.presets.is_empty() || self.protocol.namespace_list_key.is_some()
     }
@@ -201,7 +201,7 @@ impl CompiledProtocol {
             let found = found.find(|violation| violation.path == POLICY || violation.path.is_empty());
             return found.map_or(Ok(()), Err);
         }
-        // The schema does not define it: then the words are those with a preset.
+        // If the schema does not define `policy`, its words are those with a preset.
         let mut known: Vec<&str> = self.protocol.presets.iter().map(|preset| preset.policy.as_str()).collect();
         if self.protocol.namespace_list_key.is_some() {
             known.extend(["auto", "none"]);
@@ -265,7 +265,7 @@ fn canonical(
     budget: &Budget,
 ) -> Result<Map<String, Value>, Spent> {
     let mut values = Map::new();
-    // Each name in the document is compared with the known ones.
+    // Each name in the document is compared with all known names.
     let known = u64::try_from(shape.names().len()).unwrap_or(u64::MAX);
     for (written, value) in fields {
         budget.charge(1 + known / 4 + u64::try_from(written.len() / 32).unwrap_or(u64::MAX))?;
@@ -274,7 +274,7 @@ fn canonical(
             Some(name) => name.to_owned(),
             None if shape.is_open() => written,
             None => {
-                // `null` counts as absent, and is no error.
+                // `null` counts as absent and is not an error.
                 if !value.is_null() {
                     budget.charge(8 + known.saturating_mul(4))?;
                     let hint = hint(&written, &shape.names());

@@ -1,7 +1,7 @@
-//! JSON as it was written: in order, with repeated fields, before names are made canonical.
+//! JSON documents that keep the order of fields, repeated fields and the spelling of names.
 //!
-//! Users write for Go's decoder, which takes field names in any letter case, lets the last of two win and merges objects that
-//! are given twice. A map type cannot show any of that.
+//! Configuration follows Go's decoder, which accepts field names in any letter case, uses the last of repeated fields and
+//! merges repeated objects. A map type cannot represent that.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ pub(super) enum Document {
 }
 
 impl Document {
-    /// Reads JSON text. Depth is bounded by `serde_json`.
+    /// Parses JSON text. `serde_json` bounds the depth.
     ///
     /// # Errors
     ///
-    /// Where and why the text is no JSON; an empty text is not JSON either.
+    /// Where and why the text is not JSON. An empty text is an error too.
     pub(super) fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -33,7 +33,7 @@ impl Document {
         matches!(self, Self::Scalar(Value::Null))
     }
 
-    /// The plain value: of repeated names the last wins, and two objects of one name are merged.
+    /// Converts to a plain value: the last of repeated fields wins, and objects of the same name are merged.
     pub(super) fn into_value(self) -> Value {
         match self {
             Self::Fields(fields) => {
@@ -48,7 +48,7 @@ impl Document {
         }
     }
 
-    /// As [`Self::into_value`], without the fields that are `null`: those count as absent. Lists are left as they are.
+    /// Like [`Self::into_value`], without fields that are `null`, since those count as absent. Lists stay unchanged.
     pub(super) fn without_nulls(self) -> Value {
         match self {
             Self::Fields(fields) => {
@@ -67,8 +67,8 @@ impl Document {
     }
 }
 
-/// Takes all fields of this name, in any letter case, out of `fields`. Of several the last wins; objects are put one after the
-/// other, so that reading them in order merges them. `None` also where the last is `null`.
+/// Removes all fields of this name, in any letter case, from `fields`. The last one wins; the fields of several objects
+/// are concatenated, so that reading them in order merges them. `None` also if the last is `null`.
 pub(super) fn take(fields: &mut Vec<(String, Document)>, name: &str) -> Option<Document> {
     let mut found: Option<Document> = None;
     for (_, value) in fields.extract_if(.., |(key, _)| key.eq_ignore_ascii_case(name)) {
@@ -83,7 +83,7 @@ pub(super) fn take(fields: &mut Vec<(String, Document)>, name: &str) -> Option<D
     found.filter(|value| !value.is_null())
 }
 
-/// Inserts a value; an object is merged into an object that is already there.
+/// Inserts a value; an object is merged into an existing object.
 pub(super) fn put(map: &mut Map<String, Value>, name: String, value: Value) {
     match (map.get_mut(&name), value) {
         (Some(Value::Object(old)), Value::Object(new)) => {

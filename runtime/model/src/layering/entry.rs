@@ -1,4 +1,4 @@
-//! The operator's entry: what is configured for a policy as a whole, in no layers.
+//! The operator's entry for a policy: configuration of the policy as a whole, without layers.
 
 use qosm_schema::Budget;
 use serde_json::{Map, Value};
@@ -6,19 +6,20 @@ use serde_json::{Map, Value};
 use super::rules::{Lacking, Rules};
 use crate::problem::Problem;
 
-/// Whether a schema of what operators configure can be used: what [`check_config`] would say of it, before anything is configured.
+/// Checks a schema of the operator's entry before any entry is configured; [`check_config`] reports the same errors.
 ///
 /// # Errors
 ///
-/// Why not, and what to write.
+/// Why the schema cannot be used.
 pub fn check_config_schema(schema: &Value) -> Result<(), String> {
     Rules::compile(schema.clone()).map(drop)
 }
 
-/// Steps that an operator's entry may take when it is held against the module's schema.
+/// Budget of steps for checking an operator's entry against the module's schema.
 const STEPS: u64 = 200_000;
 
-/// Holds what an operator configured for a policy as a whole against the schema that its module describes; `None` = it takes nothing.
+/// Checks an operator's entry for a policy against the schema in its module's description; `None` if the module takes no
+/// configuration.
 ///
 /// ```
 /// use qosm_model::layering::check_config;
@@ -33,8 +34,8 @@ const STEPS: u64 = 200_000;
 /// );
 /// ```
 ///
-/// The problems name the policy and each wrong field, with what to write; none if all is well. An invalid schema is a
-/// problem of the module's.
+/// Returns a problem for each wrong field, with the valid values; none if the entry is valid. An invalid schema is
+/// reported as a problem of the module.
 pub fn check_config(policy: &str, schema: Option<&Value>, config: &Map<String, Value>) -> Vec<Problem> {
     let problem = |field: &str, message: String| {
         let field = if field.is_empty() { "config".to_owned() } else { format!("config: {field}") };
@@ -69,7 +70,7 @@ mod tests {
         check_config("p", schema.as_ref(), &config).iter().map(ToString::to_string).collect()
     }
 
-    /// As a Rust type with documented words makes it.
+    /// A schema as derived from a Rust enum with documented variants.
     fn schema() -> Value {
         json!({
             "type": "object",

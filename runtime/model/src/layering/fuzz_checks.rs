@@ -1,4 +1,4 @@
-//! The law that holds for any annotation, for the fuzz target in `fuzz/` and this crate's own tests.
+//! Properties that hold for any annotation, checked by the fuzz target in `fuzz/` and by this crate's tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -12,12 +12,12 @@ use crate::unit::{Bytes, MilliCpu};
 
 const KEY: &str = "example.com/policy";
 
-/// Holds for [`Layers::for_pod`] with any annotation: its values fit the schema, each has an origin, and an unusable
-/// value changes nothing and is reported to the pod's owner.
+/// Checks [`Layers::for_pod`] with an annotation: its values fit the schema, each has an origin, and an unusable
+/// annotation changes nothing and is reported.
 ///
 /// # Panics
 ///
-/// Where it does not hold.
+/// If one of these properties does not hold.
 pub fn annotation(text: &str) {
     static LAYERS: LazyLock<[Layers; 2]> = LazyLock::new(|| [true, false].map(layers));
     for layers in &*LAYERS {
@@ -42,7 +42,7 @@ pub fn annotation(text: &str) {
         }
         let beneath = layers.for_pod(&self::pod(BTreeMap::new()));
         if !effective.is_annotated() && effective.values != beneath.values {
-            // The one way to change without saying anything: a word that stands alone for nothing at all.
+            // The only silent change comes from a word whose preset stands alone and is empty.
             assert!(effective.values.is_empty(), "{:?}", effective.values);
         }
         match serde_json::from_str::<Map<String, Value>>(text) {
@@ -56,7 +56,7 @@ pub fn annotation(text: &str) {
     }
 }
 
-/// Layers of a policy with classes, presets and a ConfigMap beneath, or of one with none of them.
+/// Layers of a policy with classes, presets and a ConfigMap, or of a policy without any of them.
 fn layers(with_classes: bool) -> Layers {
     let object = |value: Value| value.as_object().cloned().unwrap_or_default();
     let fields = json!({"percent": 40, "limits": {"read": 1, "write": 2}});

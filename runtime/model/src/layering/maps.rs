@@ -1,4 +1,4 @@
-//! Which ConfigMaps count, and in which order.
+//! The ConfigMaps that policies read, and their precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +12,25 @@ use crate::pod::Node;
 use crate::problem::Problem;
 use qosm_schema::Budget;
 
-/// Name and home of the cluster ConfigMaps, the one that wins first: Koordinator's own, then the product's.
+/// Names and home namespaces of the cluster ConfigMaps, in the order of precedence: Koordinator's own, then the product's.
 const CLUSTER: [(&str, &str); 2] = [("slo-controller-config", "koordinator-system"), ("ack-slo-config", "kube-system")];
-/// The ConfigMap of namespace lists; its documents name both namespaces.
+/// The ConfigMap of namespace lists; its documentation names both namespaces.
 const LISTS: &str = "ack-slo-pod-config";
 const NAMESPACES: [&str; 2] = ["koordinator-system", "kube-system"];
 
-/// Steps that the last good text of a key may take: it was taken once.
+/// Budget of steps for the last good text of a key, which was accepted before.
 const LAST_STEPS: u64 = super::CONFIG_MAP_STEPS;
 
-/// The ConfigMaps that count, as (namespace, name): what a source has to watch.
+/// The ConfigMaps that a source must watch, as (namespace, name).
 pub fn config_maps() -> impl Iterator<Item = (&'static str, &'static str)> {
     let clusters = CLUSTER.into_iter().map(|(name, home)| (home, name));
     clusters.chain(NAMESPACES.into_iter().map(|namespace| (namespace, LISTS)))
 }
 
-/// The last text of each ConfigMap and key that could be used.
+/// The last usable text of each ConfigMap and key.
 pub(super) type GoodTexts = BTreeMap<(String, String), String>;
 
-/// What was read.
+/// The result of reading the ConfigMaps.
 pub(super) struct Reading {
     pub(super) strategy: Option<Chosen>,
     pub(super) namespaces: Namespaces,
@@ -38,7 +38,7 @@ pub(super) struct Reading {
     pub(super) problems: Vec<Problem>,
 }
 
-/// The strategy in force, and where it stands.
+/// The strategy in force, with its ConfigMap and key.
 pub(super) struct Chosen {
     pub(super) map: String,
     pub(super) key: String,
@@ -60,16 +60,16 @@ pub(super) fn read(
     Reading { strategy, namespaces, good: reader.good, problems: reader.problems }
 }
 
-/// The cluster ConfigMaps among these that count, the one that wins first, each once.
+/// The cluster ConfigMaps in a known namespace, without duplicates, in the order of precedence.
 pub(super) fn clusters(maps: &[ConfigMap]) -> Vec<&ConfigMap> {
     let mut seen = BTreeSet::new();
     let counts = |map: &&ConfigMap| map.namespace.as_deref().is_none_or(|namespace| NAMESPACES.contains(&namespace));
     by_precedence(maps.iter().filter(counts).filter(|map| seen.insert(map.key())))
 }
 
-/// The cluster ConfigMaps among these, the one that wins first.
+/// The cluster ConfigMaps, in the order of precedence.
 fn by_precedence<'m>(maps: impl Iterator<Item = &'m ConfigMap>) -> Vec<&'m ConfigMap> {
-    // Its documented namespace first, then no namespace at all, then the other one.
+    // The documented namespace comes first, then no namespace, then the other one.
     let place = |map: &ConfigMap| {
         let (rank, (_, home)) = CLUSTER.iter().enumerate().find(|(_, (name, _))| *name == map.name)?;
         let namespace = match map.namespace.as_deref() {
@@ -84,7 +84,7 @@ fn by_precedence<'m>(maps: impl Iterator<Item = &'m ConfigMap>) -> Vec<&'m Confi
     named.into_iter().map(|(_, map)| map).collect()
 }
 
-/// Why a key of a ConfigMap does not count.
+/// The message for a key that a ConfigMap of higher precedence overrides.
 pub(super) fn outranked(first: &str) -> String {
     format!(
         "ignored: ConfigMap {first} holds this key too, says something else and comes first; remove the key from one of them"
@@ -101,7 +101,7 @@ struct Reader<'r> {
 }
 
 impl<'r> Reader<'r> {
-    /// The ConfigMaps that count, each once.
+    /// The known ConfigMaps, without duplicates. Others get a problem.
     fn admit<'m>(&mut self, maps: &'m [ConfigMap]) -> Vec<&'m ConfigMap> {
         let mut seen = BTreeSet::new();
         let mut admitted = Vec::new();
@@ -207,7 +207,7 @@ impl<'r> Reader<'r> {
         namespaces
     }
 
-    /// The key's text; a nearly matching key gets a problem.
+    /// The key's text; a misspelt key gets a problem.
     fn text<'m>(&mut self, map: &'m ConfigMap, key: &str) -> Option<&'m str> {
         let text = map.data.get(key);
         if text.is_none()
@@ -233,7 +233,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// At most two letters off: keys of other features (`cpu-qos`, `memory-qos`) lie close together.
+/// Whether the key differs in at most two letters; keys of other features (`cpu-qos`, `memory-qos`) are similar.
 fn is_slip(written: &str, key: &str) -> bool {
     written.len() > 8 && strsim::osa_distance(written, key) <= 2
 }

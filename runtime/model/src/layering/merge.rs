@@ -14,12 +14,12 @@ pub(super) struct Layered {
 }
 
 impl Layered {
-    /// Puts `fields` on top: objects are merged field by field to any depth, everything else is replaced.
+    /// Merges `fields` on top: objects are merged field by field to any depth, everything else is replaced.
     pub(super) fn put(&mut self, fields: &Map<String, Value>, layer: &Layer) {
         merge(&mut self.values, fields, &mut self.origins, "", layer);
     }
 
-    /// Takes one field away.
+    /// Removes one field.
     pub(super) fn remove(&mut self, field: &str) {
         self.values.remove(field);
         forget(&mut self.origins, field);
@@ -63,7 +63,7 @@ fn forget(origins: &mut BTreeMap<String, Layer>, path: &str) {
     origins.retain(|known, _| !known.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
 }
 
-/// A field below a path; the path alone where there is nothing above it.
+/// The path of a field below `above`; the name alone if `above` is empty.
 pub(super) fn join(above: &str, name: &str) -> String {
     if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") }
 }

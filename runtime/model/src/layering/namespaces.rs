@@ -18,19 +18,19 @@ pub(super) struct Namespaces {
     disabled: BTreeMap<String, String>,
 }
 
-/// One key of one ConfigMap.
+/// The lists in one key of a ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Lists {
     enabled: Vec<String>,
     disabled: Vec<String>,
-    /// Unknown fields, each with a way out.
+    /// Unknown fields, each with a hint.
     pub(super) unknown: Vec<(String, String)>,
-    /// Names that are those of no namespace: the list, and what is wrong.
+    /// Names that are not valid for a namespace: the list, and what is wrong.
     pub(super) impossible: Vec<(&'static str, String)>,
 }
 
 impl Namespaces {
-    /// Adds what one ConfigMap lists.
+    /// Adds the lists of one ConfigMap.
     pub(super) fn add(&mut self, lists: Lists, map: &str) {
         for (from, to) in [(lists.enabled, &mut self.enabled), (lists.disabled, &mut self.disabled)] {
             for namespace in from {
@@ -39,13 +39,13 @@ impl Namespaces {
         }
     }
 
-    /// The start of a namespace's pods: the word of `policy`, and its ConfigMap. Off takes precedence over on.
+    /// The word of `policy` for a namespace's pods, and the ConfigMap that lists it. Disabled takes precedence over enabled.
     pub(super) fn word(&self, namespace: &str) -> Option<(&'static str, &str)> {
         let off = self.disabled.get(namespace).map(|map| ("none", map.as_str()));
         off.or_else(|| self.enabled.get(namespace).map(|map| ("auto", map.as_str())))
     }
 
-    /// Namespaces that are in both lists: with the ConfigMap that enables, and the one that disables.
+    /// Namespaces in both lists, with the ConfigMap that enables and the one that disables them.
     pub(super) fn contradictions(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.enabled.iter().filter_map(|(namespace, enables)| {
             self.disabled.get(namespace).map(|disables| (namespace.as_str(), enables.as_str(), disables.as_str()))
@@ -54,11 +54,11 @@ impl Namespaces {
 }
 
 impl Lists {
-    /// Reads the text of a key.
+    /// Parses the text of a key.
     ///
     /// # Errors
     ///
-    /// The field that cannot be used (empty for the whole text), and what is wrong with it.
+    /// The invalid field (empty for the whole text), and what is wrong with it.
     pub(super) fn parse(text: &str) -> Result<Self, (String, String)> {
         let whole = |what: String| (String::new(), what);
         if text.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! A JSON schema that was compiled, and what it finds wrong, in the words of people.
+//! A compiled JSON schema, and its violations in readable words.
 
 use jsonschema::error::ValidationErrorKind;
 use qosm_schema::{Bounds, Budget, Schema, Spent};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::merge::join;
 use super::schema::{Shape, clip, nearest, show, shown};
 
-/// A field whose value cannot be used.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Violation {
     /// Dotted path; empty for the whole object.
@@ -18,23 +18,23 @@ pub(super) struct Violation {
     pub(super) expected: String,
 }
 
-/// What of a field that the schema requires and that is not there.
+/// How to treat a missing field that the schema requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lacking {
-    /// This is one of several layers.
+    /// The document is one of several layers; another may have the field.
     MayBeInAnotherLayer,
-    /// This is all there is.
+    /// The document is complete; the missing field is a violation.
     IsMissing,
 }
 
-/// Wrong fields of one document that are reported; those after them are left out.
+/// Maximum number of violations that are reported for one document.
 const MAX_VIOLATIONS: usize = 50;
 
-/// A schema, to hold values against.
+/// A schema to check values against.
 #[derive(Debug)]
 pub(super) struct Rules(Schema);
 
-/// Problem of a document that would take too much work; it replaces those of its fields.
+/// The violation of a document that would exceed the budget; it replaces those of its fields.
 pub(super) fn too_expensive(spent: Spent) -> Violation {
     Violation {
         path: String::new(),
@@ -46,7 +46,7 @@ pub(super) fn too_expensive(spent: Spent) -> Violation {
 impl Rules {
     /// # Errors
     ///
-    /// Why it is no valid schema, or too expensive.
+    /// Why the schema is invalid or too expensive.
     pub(super) fn compile(schema: Value) -> Result<Self, String> {
         Schema::compile(schema, &Bounds::default()).map(Self).map_err(|refusal| shown(&refusal.to_string()))
     }
@@ -55,8 +55,8 @@ impl Rules {
         Shape::of(self.0.document())
     }
 
-    /// All wrong fields, each once. A document that may take more than the rest of the budget is not checked, and has
-    /// that one problem.
+    /// All wrong fields, without duplicates. A document that may exceed the rest of the budget is not checked, and has
+    /// that one violation.
     pub(super) fn violations(&self, values: &Map<String, Value>, lacking: Lacking, budget: &Budget) -> Vec<Violation> {
         let instance = Value::Object(values.clone());
         let errors = match self.0.errors(&instance, budget) {
@@ -115,7 +115,7 @@ impl Rules {
     }
 }
 
-/// The way out for an unknown field.
+/// The hint for an unknown field.
 pub(super) fn hint(written: &str, known: &[&str]) -> String {
     match nearest(written, known.iter().copied()) {
         Some(meant) => format!("did you mean `{meant}`?"),
@@ -133,7 +133,7 @@ fn unknown_word(value: &Value, shape: Option<&Shape<'_>>) -> String {
     }
 }
 
-/// Numbers as Go reads them into an integer: no fraction, no exponent, within 64 bits.
+/// Checks that whole numbers are as Go reads them into an integer: no fraction, no exponent, within 64 bits.
 fn check_whole(value: &Value, shape: Option<&Shape<'_>>, path: &str, violations: &mut Vec<Violation>) {
     let Some(shape) = shape else { return };
     match value {
@@ -160,7 +160,7 @@ fn check_whole(value: &Value, shape: Option<&Shape<'_>>, path: &str, violations:
     }
 }
 
-/// Where in a document a JSON pointer leads, in the words of people.
+/// The place of a JSON pointer in a document, as a readable path.
 struct Place<'s> {
     path: String,
     shape: Option<Shape<'s>>,

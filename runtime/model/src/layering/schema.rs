@@ -1,15 +1,14 @@
-//! What a JSON schema says about one field, as far as names, kinds and help texts go. The validator judges the rest.
+//! What a JSON schema says about one field: names, kinds and help texts. The validator checks everything else.
 
 use serde_json::Value;
 
 use crate::foreign;
 
-/// Bounds on the depth of references and alternatives, and on the number of parts: a schema beyond them is a mistake or
-/// malicious.
+/// Maximum depth of references and alternatives, and maximum number of parts: a schema beyond them is a mistake or malicious.
 const MAX_DEPTH: usize = 16;
 const MAX_PARTS: usize = 64;
 
-/// A schema together with the parts that it is made of: what `$ref` names, and the branches of `allOf`, `anyOf` and `oneOf`.
+/// A schema together with its parts: the target of `$ref`, and the branches of `allOf`, `anyOf` and `oneOf`.
 #[derive(Clone, Debug)]
 pub(super) struct Shape<'s> {
     root: &'s Value,
@@ -24,7 +23,7 @@ impl<'s> Shape<'s> {
         shape
     }
 
-    /// The declared field names, each once.
+    /// The declared field names, without duplicates.
     pub(super) fn names(&self) -> Vec<&'s str> {
         let mut names: Vec<&str> =
             self.objects("properties").flat_map(|properties| properties.keys().map(String::as_str)).collect();
@@ -33,7 +32,7 @@ impl<'s> Shape<'s> {
         names
     }
 
-    /// The declared name that this one means: as it is, else in another letter case.
+    /// The declared name that equals `name`, or else that differs only in letter case.
     pub(super) fn canonical(&self, name: &str) -> Option<&'s str> {
         let names = self.names();
         names
@@ -43,7 +42,7 @@ impl<'s> Shape<'s> {
             .copied()
     }
 
-    /// Whether fields that are not declared are welcome.
+    /// Whether fields that are not declared are allowed.
     pub(super) fn is_open(&self) -> bool {
         let declares = self.objects("properties").next().is_some();
         let invites = self.parts.iter().any(|part| {
@@ -58,7 +57,7 @@ impl<'s> Shape<'s> {
         self.objects("properties").next().is_some()
     }
 
-    /// The shape of a field; `None` where the schema does not speak of it.
+    /// The shape of a field; `None` if the schema does not define it.
     pub(super) fn field(&self, name: &str) -> Option<Self> {
         let declared = self.objects("properties").filter_map(|properties| properties.get(name));
         let mut shape = Self { root: self.root, parts: Vec::new() };
@@ -84,13 +83,13 @@ impl<'s> Shape<'s> {
         (!shape.parts.is_empty()).then_some(shape)
     }
 
-    /// Whether numbers must be whole. JSON schema lets 95.0 pass as an integer; the protocol does not.
+    /// Whether numbers must be whole. JSON schema accepts 95.0 as an integer; the protocol does not.
     pub(super) fn is_whole(&self) -> bool {
         self.has_type("integer") && !self.has_type("number")
     }
 
-    /// The words that a field may hold; `None` where any will do. They are listed together, or stand alone in a branch each, as a
-    /// type has them whose words have a meaning each.
+    /// The words that a field may hold; `None` if it may hold any. The schema lists them in an `enum`, or as a `const` in
+    /// one branch each, which derived schemas of documented enums do.
     pub(super) fn words(&self) -> Option<Vec<&'s str>> {
         let listed = self.parts.iter().find_map(|part| part.get("enum")?.as_array());
         let values: Vec<&Value> = match listed {
@@ -165,7 +164,7 @@ impl<'s> Shape<'s> {
             return;
         }
         self.parts.push(schema);
-        // Only references within the document: the validator refuses to compile any other.
+        // Only references within the document are followed; the validator refuses to compile others.
         let pointer = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
         if let Some(target) = pointer.and_then(|pointer| self.root.pointer(pointer)) {
             self.add(target, depth - 1);
@@ -187,7 +186,7 @@ pub(super) fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// A value for a message: numbers and switches plain, everything else as quoted JSON, clipped.
+/// A value for a message: numbers and booleans plain, everything else as quoted JSON, cut to a maximum length.
 pub(super) fn show(value: &Value) -> String {
     match value {
         Value::Number(_) | Value::Bool(_) => value.to_string(),
@@ -205,9 +204,9 @@ pub(super) fn shown(text: &str) -> String {
     foreign::shown(text, 400)
 }
 
-/// The known name that was probably meant.
+/// The known name that is closest to `name`, if one is close enough.
 pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    // Longer text is no slip of the hand, and the distance costs the product of both lengths.
+    // Longer text is not a misspelt name, and the cost of the distance is the product of both lengths.
     const MAX_LENGTH: usize = 64;
     if name.len() > MAX_LENGTH {
         return None;

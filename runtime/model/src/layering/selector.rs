@@ -1,10 +1,10 @@
-//! Kubernetes label selectors, as node strategies carry them.
+//! Kubernetes label selectors in node strategies.
 
 use std::collections::BTreeMap;
 
 use super::document::{Document, take};
 
-/// A parsed `metav1.LabelSelector`. All its requirements must hold; without any it matches everything.
+/// A parsed `metav1.LabelSelector`. All requirements must hold; a selector without requirements matches everything.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Selector(Vec<Requirement>);
 
@@ -27,7 +27,7 @@ impl Selector {
     ///
     /// # Errors
     ///
-    /// What cannot be understood; the field is named relative to the selector.
+    /// What is invalid; the field is named relative to the selector.
     pub(super) fn parse(document: Document) -> Result<Self, String> {
         let Document::Fields(mut fields) = document else {
             return Err("it is not a JSON object".into());
@@ -59,7 +59,7 @@ impl Selector {
         }
     }
 
-    /// Whether a node with these labels is meant.
+    /// Whether the selector matches a node with these labels.
     pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|Requirement { key, operator }| {
             let value = labels.get(key);
@@ -122,7 +122,7 @@ fn string(document: Document) -> Option<String> {
     }
 }
 
-/// `[prefix/]name`: the prefix a DNS subdomain, the name as a label value, but not empty.
+/// Whether the key is `[prefix/]name` with a DNS subdomain as prefix and a non-empty label value as name.
 fn is_label_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -138,7 +138,7 @@ fn is_label_key(key: &str) -> bool {
     prefix.is_none_or(is_prefix) && !name.is_empty() && is_label_value(name)
 }
 
-/// At most 63 letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit; or empty.
+/// Whether the value is empty, or at most 63 letters, digits, `-`, `_` and `.` that begin and end with a letter or digit.
 fn is_label_value(value: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     value.is_empty() || (value.len() <= 63 && is_bounded_by_alphanumerics(value) && value.bytes().all(fits))

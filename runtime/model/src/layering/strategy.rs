@@ -1,4 +1,4 @@
-//! One key of the cluster ConfigMap: the cluster's strategy and those of groups of nodes.
+//! A key of the cluster ConfigMap: the strategy of the cluster and those of groups of nodes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Strategy {
     pub(super) node: Option<(String, Level)>,
 }
 
-/// One strategy: by class where the protocol has classes, else under `None`.
+/// One strategy: by class if the protocol has classes, else under `None`.
 pub(super) type Level = BTreeMap<Option<Class>, ClassLevel>;
 
 /// One class of a strategy.
@@ -31,14 +31,14 @@ pub(super) struct ClassLevel {
     pub(super) enable: Option<bool>,
 }
 
-/// A remark on one field that does not stand in the way of the rest: path and message.
+/// A remark on one field that does not prevent the use of the others: path and message.
 pub(super) type Note = (String, String);
 
-/// Reads the text of a key.
+/// Parses the text of a key.
 ///
 /// # Errors
 ///
-/// All fields that cannot be used: then nothing of the key is.
+/// All invalid fields. No part of the key is used then.
 pub(super) fn parse(
     protocol: &CompiledProtocol,
     node: &Node,
@@ -88,7 +88,7 @@ struct Reader<'p> {
 }
 
 impl Reader<'_> {
-    /// Reads every strategy, so that all mistakes are found at once, and keeps the first that is for this node.
+    /// Reads every strategy, so that all mistakes are found at once, and returns the first that matches this node.
     fn first_match(&mut self, strategies: Vec<Document>, node: &Node) -> Option<(String, Level)> {
         let mut chosen: Option<(String, Level)> = None;
         for (index, strategy) in strategies.into_iter().enumerate() {
@@ -107,7 +107,7 @@ impl Reader<'_> {
             };
             let selector = take(&mut fields, "nodeSelector");
             let level = self.level(Document::Fields(fields), &path);
-            // Without a selector it is for no node; that is the protocol's rule, and rarely what was meant.
+            // By the protocol's rule a strategy without a selector matches no node, which is rarely intended.
             let Some(selector) = selector else {
                 let message = "it has no nodeSelector and is therefore for no node; write `{}` to mean every node";
                 self.notes.push((path, message.into()));
@@ -143,7 +143,7 @@ impl Reader<'_> {
                 ClassLevel { fields_of_layer: self.fields_of_layer(fields, path), enable: None },
             )]);
         };
-        // Of a class object, and beside the classes, other fields belong to other features.
+        // Other fields, within a class object and next to the classes, belong to other features.
         let mut level = Level::new();
         for class in Class::ALL {
             let path = join(path, class.name());

@@ -1,11 +1,12 @@
-//! CPU and memory of containers and pods: what the node runs, what the specification asks for next, and how a kubelet adds them up.
+//! CPU and memory of containers and pods: those that the node runs, those that the specification asks for, and how a
+//! kubelet adds them up.
 //!
-//! Since resizes in place (KEP-1287) a specification is a wish: a kubelet carries it out now, later or never.
+//! With in-place resizes (KEP-1287) the kubelet may apply a specification at once, later or never.
 
 use super::{Container, ContainerKind, Pod};
 use crate::unit::{Bytes, MilliCpu};
 
-/// What a container or pod requests and is limited to.
+/// Requests and limits of a container or pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// `requests.cpu`.
@@ -18,17 +19,17 @@ pub struct Resources {
     pub memory_limit: Option<Bytes>,
 }
 
-/// Which resources are meant while a resize has not been carried out.
+/// Which resources to use during a resize that the kubelet has not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Those that the node runs.
+    /// The resources that the node runs.
     Now,
-    /// Those that the specification asks for: what the kubelet may write next.
+    /// The resources of the specification, which the kubelet may write next.
     Next,
 }
 
 impl Moment {
-    /// Both.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Now, Self::Next];
 }
 
@@ -62,8 +63,8 @@ impl Pod {
         self.next.is_some() || self.containers.iter().any(|container| container.next.is_some())
     }
 
-    /// What the kubelet gives the cgroup of a container: where it has no limit of its own, the pod's (KEP-2837:
-    /// `getCPULimit`, `getMemoryLimit` in `pkg/kubelet/kuberuntime`).
+    /// The resources that the kubelet writes to a container's cgroup: a container without its own limit gets the pod's
+    /// (KEP-2837: `getCPULimit`, `getMemoryLimit` in `pkg/kubelet/kuberuntime`).
     pub fn resources_of(&self, container: &Container, moment: Moment) -> Resources {
         let (own, pod) = (container.resources(moment), self.resources(moment));
         Resources {
@@ -73,7 +74,7 @@ impl Pod {
         }
     }
 
-    /// The CPU that the pod requests as a whole, overhead included. A limit without a request counts as the request.
+    /// The CPU request of the whole pod, overhead included. A limit without a request counts as the request.
     pub fn cpu_requested(&self, moment: Moment) -> MilliCpu {
         let sum = self.peak(|container| {
             let own = container.resources(moment);
@@ -83,15 +84,15 @@ impl Pod {
         MilliCpu(own.unwrap_or(sum).saturating_add(self.cpu_overhead.0))
     }
 
-    /// The CPU limit that the kubelet makes the pod's quota of, overhead included: the pod's own, else that of its containers
-    /// together. `None`: one of them has no limit, and so the pod has none (`ResourceConfigForPod`).
+    /// The CPU limit from which the kubelet computes the pod's quota, overhead included: the pod's own, else that of its
+    /// containers together. `None` if a container has no limit, since then the pod has none (`ResourceConfigForPod`).
     pub fn cpu_limited(&self, moment: Moment) -> Option<MilliCpu> {
         let own = self.resources(moment).cpu_limit.map(|limit| limit.0);
         let limit = self.limited(own, |container| container.resources(moment).cpu_limit.map(|limit| limit.0))?;
         Some(MilliCpu(limit.saturating_add(self.cpu_overhead.0)))
     }
 
-    /// The memory limit that the kubelet writes for the pod, as [`Self::cpu_limited`].
+    /// The memory limit that the kubelet writes for the pod, by the rules of [`Self::cpu_limited`].
     pub fn memory_limited(&self, moment: Moment) -> Option<Bytes> {
         let own = self.resources(moment).memory_limit.map(|limit| limit.0);
         let limit = self.limited(own, |container| container.resources(moment).memory_limit.map(|limit| limit.0))?;
@@ -108,8 +109,8 @@ impl Pod {
         own.or_else(of_all)
     }
 
-    /// The most that its containers have together: the sum of what runs side by side, or the init container that has most together
-    /// with the sidecars before it.
+    /// The maximum that the pod's containers have at the same time: the sum of regular containers and sidecars, or that
+    /// of the largest init container and the sidecars before it.
     pub fn peak(&self, of: impl Fn(&Container) -> u64) -> u64 {
         let (mut running, mut most) = (0_u64, 0_u64);
         for container in &self.containers {
@@ -176,7 +177,7 @@ mod tests {
             (vec![(Regular, Some(100)), (Regular, Some(200))], None, Some(307)),
             (vec![(Regular, Some(100)), (Regular, None)], None, None),
             (vec![(Regular, Some(100)), (Regular, Some(0))], None, None),
-            // The kubelet asks every container for a limit, init containers too.
+            // The kubelet requires a limit of every container, init containers included.
             (vec![(Init, None), (Regular, Some(200))], None, None),
             (vec![(Init, Some(900)), (Regular, Some(200))], None, Some(907)),
             (vec![(Sidecar, Some(50)), (Init, Some(900)), (Regular, Some(200))], None, Some(957)),

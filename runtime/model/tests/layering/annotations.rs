@@ -1,4 +1,4 @@
-//! What is read of an annotation, and what is refused.
+//! Annotations that are used, and annotations that are refused.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn enabled() -> Layers {
     )
 }
 
-/// What a class with 95 % and `low` 7 % becomes.
+/// Checks the result of an annotation for a class with 95 % and `low` 7 %.
 fn check(text: &str, expected: Value, problems: &[&str]) {
     let effective = enabled().for_pod(&annotated(MEMORY, text));
     let mut values =
@@ -122,7 +122,7 @@ fn an_unknown_field_is_reported_and_the_rest_applies() {
     check(r#"{"colour": {"a": [1]}, "wmarkRatio": 1}"#, json!({"wmarkRatio": 1}), &["colour: unknown field, ignored"]);
 }
 
-/// As Koordinator's agent takes them: for memory QoS as without the word, for CPU Burst as `none`.
+/// As in Koordinator's agent: an unknown word counts as absent for memory QoS, and as `none` for CPU Burst.
 #[test]
 fn an_unknown_word_is_reported_and_switches_nothing_on() {
     check(
@@ -177,7 +177,7 @@ fn the_first_key_wins_and_a_different_second_one_is_reported() {
     assert_eq!(effective.values["policy"], "auto");
     insta::assert_snapshot!(texts(&effective.problems).join("\n"), @"pod default/web: annotation alibabacloud.com/cpuBurst: ignored: annotation koordinator.sh/cpuBurst is there too, says something else and comes first; remove one");
     assert_eq!(both(r#"{"policy":"auto"}"#, r#" {"policy" : "auto"}"#).problems, []);
-    // The first also wins when it cannot be used: which one counts must not depend on its spelling.
+    // The first key wins even if its text cannot be used, so that a typing error does not change which key counts.
     let effective = both(r#"{"policy":"#, r#"{"policy":"auto"}"#);
     assert_eq!(effective.values["policy"], "none");
     assert_eq!(effective.problems.len(), 2);

@@ -1,10 +1,10 @@
-//! Schemas and annotations that are made to keep the agent busy.
+//! Schemas and annotations that are designed to keep the agent busy.
 
 use qosm_model::layering::{check_config, check_config_schema};
 
 use super::*;
 
-/// Each definition refers to the one before it twice: 2²⁶ checks of one value, in two kilobytes.
+/// Each definition refers twice to the previous one: 2²⁶ checks of one value, in two kilobytes.
 fn doubling() -> Value {
     let mut defs = Map::new();
     defs.insert("d0".into(), json!({"type": "integer"}));
@@ -40,7 +40,7 @@ fn a_schema_that_is_too_expensive_refuses_the_module() {
     insta::assert_snapshot!(problems[0], @"policy p: config: the module's schema: it has more than 8192 parts once its references stand for what they name; write fewer, or refer to each fewer times; mend the description of the module");
     assert!(check_config_schema(&doubling()).is_err());
 
-    // What takes a regular expression exponential time is none of those that are taken.
+    // Patterns that take exponential time are refused.
     let schema = json!({"properties": {"x": {"type": "string", "pattern": "^(a|aa)+\\1$"}}});
     let problem = CompiledProtocol::compile(with_schema(schema, json!({}))).unwrap_err();
     insta::assert_snapshot!(problem, @r#"protocol: schema: the pattern "^(a|aa)+\\1$" is none, is too large, or looks around or back; write a plain regular expression, or an `enum`; mend the description of the module"#);
@@ -62,7 +62,7 @@ fn a_schema_that_refers_to_itself_is_taken_and_its_documents_are_charged() {
     let wrong = layers.for_pod(&annotated("example.com/x", r#"{"tree": {"left": {"weight": "x"}}}"#));
     assert_eq!(wrong.problems.len(), 1);
 
-    // Each level is held against the level beneath it twice.
+    // Each level is checked twice against the schema of the level below.
     let twice = json!({"$ref": "#/$defs/node"});
     let schema = json!({
         "type": "object",

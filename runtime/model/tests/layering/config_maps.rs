@@ -1,4 +1,4 @@
-//! Names, keys, and what is done about those that cannot be used.
+//! Names and keys of ConfigMaps, and how unusable ones are treated.
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn a_key_that_cannot_be_used_is_refused_with_the_field_named() {
         let (after, problems) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(&before));
         assert_eq!(after.classes()["cpuBurstPercent"], 7, "{text}");
         assert!(texts(&problems)[0].contains("its last good text counts on"), "{problems:?}");
-        // And once more: the good text is remembered for as long as the bad one stands.
+        // A second time: the good text is kept for as long as the bad one is there.
         let (again, _) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(&after));
         assert_eq!(again.classes()["cpuBurstPercent"], 7, "{text}");
     }
@@ -139,7 +139,7 @@ fn a_removed_key_or_configmap_means_defaults() {
         let (after, problems) = Layers::build(compiled(burst()), &maps, &Node::default(), Some(&before));
         assert_eq!(after.classes()["cpuBurstPercent"], 1000);
         assert_eq!(problems, []);
-        // A text that broke later does not bring back what was removed before.
+        // A text that becomes invalid later does not restore a key that was removed before.
         let bad = [ack("cpu-burst-config", "{")];
         let (later, _) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(&after));
         assert_eq!(later.classes()["cpuBurstPercent"], 1000);

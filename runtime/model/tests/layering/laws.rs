@@ -1,10 +1,10 @@
-//! Laws that hold for any layers, and for generated texts.
+//! Properties that hold for any layers, and for generated texts.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Some fields of the foreign protocol, valid as a layer.
+/// A valid layer with some fields of the foreign protocol.
 fn layer() -> impl Strategy<Value = Value> {
     let limit = || proptest::option::of((proptest::option::of(0..3i64), proptest::option::of(0..3i64)));
     (
@@ -26,7 +26,7 @@ fn layer() -> impl Strategy<Value = Value> {
         })
 }
 
-/// The rule in its simplest form.
+/// The merge rule in its simplest form.
 fn merged(low: &Value, high: &Value) -> Value {
     match (low, high) {
         (_, Value::Null) => low.clone(),
@@ -57,7 +57,7 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Layers of a cluster, a node and an annotation.
+/// The effective configuration of a cluster, a node and an annotation layer.
 fn effective(cluster: &Value, node: &Value, annotation: &Value) -> Effective {
     let mut strategy = object(node.clone());
     strategy.insert("nodeSelector".into(), json!({}));

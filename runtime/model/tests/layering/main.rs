@@ -1,4 +1,4 @@
-//! Effective configuration: what annotations and ConfigMaps may say, how layers are merged, and what is refused.
+//! Effective configuration: valid annotations and ConfigMaps, merged layers, and refusals.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod annotations;
@@ -79,7 +79,7 @@ fn burst() -> Protocol {
     }
 }
 
-/// Another author's: nested objects, lists, words that the schema does not list.
+/// A protocol of another author: nested objects, lists, words that the schema does not list.
 fn foreign() -> Protocol {
     Protocol {
         annotation_keys: vec!["example.com/io".into()],
@@ -134,7 +134,7 @@ fn build(protocol: Protocol, maps: &[ConfigMap]) -> (Layers, Vec<String>) {
     (layers, texts(&problems))
 }
 
-/// Layers of ConfigMaps in which there is nothing to complain about.
+/// Layers of ConfigMaps without problems.
 fn built(protocol: Protocol, maps: &[ConfigMap]) -> Layers {
     let (layers, problems) = build(protocol, maps);
     assert_eq!(problems, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Lists of namespaces, in whichever namespace they are kept.
+//! Lists of namespaces, in each namespace that may contain them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which strategy is for a node.
+//! Selection of the strategy for a node.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What lies over what, what words stand for, what a disabled class means.
+//! Precedence of layers, words of `policy`, and disabled classes.
 
 use qosm_model::layering::Layer;
 

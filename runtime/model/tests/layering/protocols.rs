@@ -1,4 +1,4 @@
-//! What a module may describe, and protocols of other shapes than the default modules'.
+//! Valid and invalid protocols, and protocols of other shapes than those of the default modules.
 
 use super::*;
 

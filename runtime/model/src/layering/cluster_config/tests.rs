@@ -80,7 +80,7 @@ fn a_text_that_cannot_be_read_leaves_the_last_one_that_could() {
         let (kept, problems) = read(broken, Some(&first));
         assert_eq!(kept.get("key"), first.get("key"), "{broken}");
         assert!(messages(&problems).contains("its last good text counts on"), "{}", messages(&problems));
-        // And over the next reading as well.
+        // The last good text also survives a second bad reading.
         assert_eq!(read(broken, Some(&kept)).0.get("key"), first.get("key"), "{broken}");
     }
     for (depth, is_read) in [(64, true), (65, false)] {
@@ -120,7 +120,7 @@ fn koordinators_own_config_map_comes_before_the_products() {
     ConfigMap slo-controller-config: key: ignored: ConfigMap koordinator-system/slo-controller-config holds this key too, says something else and comes first; remove the key from one of them
     ConfigMap kube-system/ack-slo-config: key: ignored: ConfigMap koordinator-system/slo-controller-config holds this key too, says something else and comes first; remove the key from one of them
     ");
-    // Where the first cannot be read, the next one counts.
+    // If the first ConfigMap cannot be read, the next one counts.
     let maps = [koordinator(&[("key", "{")]), map(Some("kube-system"), "ack-slo-config", &[("key", &text("ack"))])];
     assert_eq!(ClusterConfig::read(&maps, &Node::default(), None).0.get("key").unwrap().text, text("ack"));
 }
