@@ -1,21 +1,21 @@
-//! What work on one document may cost.
+//! Budget for the work on one document.
 
 use std::cell::Cell;
 
-/// Steps that are left for a piece of work. A step is about the cost of reading one small JSON value.
+/// The remaining steps for a piece of work. A step is about the cost of reading one small JSON value.
 ///
-/// It counts steps and not time, so that the same document is taken or refused on each machine, however busy it is.
+/// It counts steps and not time, so that the same document is accepted or refused on every machine, regardless of its load.
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
     left: Cell<u64>,
 }
 
-/// A piece of work would cost more steps than it may.
+/// The error for work that would exceed its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("checking it against the schema takes more than {most} steps")]
 pub struct Spent {
-    /// What the work may cost.
+    /// The limit in steps.
     pub most: u64,
 }
 
@@ -25,11 +25,11 @@ impl Budget {
         Self { most: steps, left: Cell::new(steps) }
     }
 
-    /// Takes steps from the budget. Once it is spent it stays so.
+    /// Takes steps from the budget. A spent budget stays spent.
     ///
     /// # Errors
     ///
-    /// [`Spent`] when fewer are left.
+    /// [`Spent`] if fewer steps are left.
     pub fn charge(&self, steps: u64) -> Result<(), Spent> {
         match self.left.get().checked_sub(steps) {
             Some(left) => {
@@ -43,7 +43,7 @@ impl Budget {
         }
     }
 
-    /// The steps that were taken.
+    /// The number of steps that were taken.
     pub fn used(&self) -> u64 {
         self.most - self.left.get()
     }

@@ -1,7 +1,7 @@
-//! What it costs to hold a document against a schema, without doing it.
+//! Computes an upper bound for the cost of validating a document, without validating it.
 //!
-//! It goes where a validator may go, and takes each turn that a validator may take: nothing is left out because an earlier branch
-//! fitted. So it is never too little, and it stops where the budget does.
+//! It visits every schema and value that a validator may visit, and does not skip a branch because an earlier one
+//! matched. So the bound is never too low, and the computation stops when the budget is spent.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::keyword::{Applied, beneath, count, own_size, size, target, text_size}
 use crate::pattern;
 use crate::{Budget, Spent};
 
-/// How deep a validator may go into itself: each level takes some of the thread's stack.
+/// Maximum recursion depth of a validator, which uses the thread's stack at each level.
 const MAX_DEPTH: usize = 320;
 
-/// A validator decides whether a value fits, lists its errors, or finds the evaluated fields.
+/// A pass of a validator: it tests whether a value is valid, lists its errors, or marks the evaluated fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     Test,
@@ -22,7 +22,7 @@ enum Pass {
     Mark,
 }
 
-/// What is held against a schema.
+/// The subject that is validated against a schema.
 #[derive(Clone, Copy)]
 enum Subject<'i> {
     Value(&'i Value),
@@ -30,15 +30,15 @@ enum Subject<'i> {
     Name(&'i str),
 }
 
-/// Where in the document and how deep in the validator.
+/// The position in the document, and the recursion depth of the validator.
 #[derive(Clone, Copy)]
 struct At {
     depth: usize,
-    /// What the value's path adds to each complaint about it.
+    /// Steps that the value's path adds to each error about it.
     path: u64,
 }
 
-/// A document that is charged for.
+/// Charges a budget for validating a document.
 pub(crate) struct Cost<'c> {
     pub(crate) root: &'c Value,
     pub(crate) patterns: &'c BTreeMap<String, u64>,
@@ -46,7 +46,7 @@ pub(crate) struct Cost<'c> {
 }
 
 impl<'c> Cost<'c> {
-    /// Charges all that it may take to list what is wrong with a document.
+    /// Charges the maximum cost of listing the errors of a document.
     pub(crate) fn charge(&self, document: &'c Value) -> Result<(), Spent> {
         self.visit(self.root, Subject::Value(document), Pass::List, At { depth: 0, path: 0 })
     }
@@ -93,7 +93,7 @@ impl<'c> Cost<'c> {
     ) -> Result<(), Spent> {
         match applied {
             Applied::InPlace | Applied::InPlaceTwice | Applied::InPlaceAsTest => {
-                // To mark, each branch is validated first, and then its evaluated fields are collected.
+                // For marking, a validator first tests each branch and then collects its evaluated fields.
                 let tests = pass != Pass::List || applied != Applied::InPlace;
                 if tests {
                     self.visit(schema, subject, Pass::Test, at)?;
@@ -127,7 +127,7 @@ impl<'c> Cost<'c> {
     ) -> Result<(), Spent> {
         let name = name.unwrap_or_default();
         let below = |name: &str| At { path: at.path.saturating_add(text_size(name) - 1), ..at };
-        // Evaluated fields are found by names alone, except for those that no other keyword evaluates.
+        // Evaluated fields are found by their names alone, except for those that no other keyword evaluates.
         let inner = if pass == Pass::Mark { Pass::Test } else { pass };
         let goes_in = pass != Pass::Mark || applied == Applied::UnevaluatedFields;
         match applied {
@@ -136,7 +136,7 @@ impl<'c> Cost<'c> {
                 _ => Ok(()),
             },
             Applied::FieldsByPattern => fields.iter().try_for_each(|(field, value)| {
-                // `additionalProperties` asks the pattern again.
+                // `additionalProperties` matches the pattern a second time.
                 self.pattern(name, field)?;
                 self.pattern(name, field)?;
                 if goes_in { self.visit(schema, Subject::Value(value), inner, below(field)) } else { Ok(()) }
@@ -187,7 +187,7 @@ impl<'c> Cost<'c> {
     }
 
     fn pattern(&self, pattern: &str, text: &str) -> Result<(), Spent> {
-        // The survey saw every pattern that can be met.
+        // The survey has measured every pattern that can occur.
         let states = self.patterns.get(pattern).copied().unwrap_or(u64::MAX);
         self.budget.charge(pattern::steps(states, text))
     }

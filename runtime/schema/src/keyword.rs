@@ -1,44 +1,44 @@
-//! Which keywords of a schema hold schemas, and to what these are applied.
+//! Keywords that contain schemas, and the values to which these are applied.
 
 use serde_json::{Map, Value};
 
-/// To what a schema beneath a keyword is applied.
+/// The values to which a schema below a keyword is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
-    /// To the value itself, and its complaints are the value's complaints.
+    /// The value itself; errors of the schema are errors of the value.
     InPlace,
-    /// To the value itself; only whether it fits counts.
+    /// The value itself; only whether it is valid counts.
     InPlaceAsTest,
-    /// To the value itself: first whether it fits, then its complaints.
+    /// The value itself: first whether it is valid, then its errors.
     InPlaceTwice,
-    /// To the field of this name.
+    /// The field of this name.
     Field,
-    /// To each field whose name a pattern takes.
+    /// Each field whose name matches a pattern.
     FieldsByPattern,
-    /// To each field that `properties` does not list.
+    /// Each field that `properties` does not list.
     OtherFields,
-    /// To each field that no other keyword evaluates.
+    /// Each field that no other keyword evaluates.
     UnevaluatedFields,
-    /// To each field's name.
+    /// Each field's name.
     Names,
-    /// To the element at this position.
+    /// The element at this position.
     Element(usize),
-    /// To each element.
+    /// Each element.
     Elements,
-    /// To each element; only whether it fits counts.
+    /// Each element; only whether it is valid counts.
     ElementsAsTest,
-    /// To each element that no other keyword evaluates.
+    /// Each element that no other keyword evaluates.
     UnevaluatedElements,
 }
 
-/// Keywords whose references do not say by themselves where they lead.
+/// Keywords of references whose target depends on the evaluation path.
 pub(crate) const UNBOUNDED: [&str; 2] = ["$dynamicRef", "$recursiveRef"];
 
 /// Keywords with schemas that apply only by reference.
 const KEPT: [&str; 2] = ["$defs", "definitions"];
 
-/// Calls `each` for every schema that stands directly beneath one: the keyword's name, the name or pattern of the field where the
-/// keyword has names, what the schema is applied to, and the schema.
+/// Calls `each` for every schema directly below a schema, with the field's name or pattern if the keyword has names, the
+/// values to which the schema is applied, and the schema.
 pub(crate) fn beneath<'s, E>(
     schema: &'s Map<String, Value>,
     mut each: impl FnMut(Option<&'s str>, Applied, &'s Value) -> Result<(), E>,
@@ -54,7 +54,7 @@ pub(crate) fn beneath<'s, E>(
             ("then" | "else", value) => each(None, Applied::InPlace, value)?,
             ("if", value) => each(None, Applied::InPlaceTwice, value)?,
             ("not", value) => each(None, Applied::InPlaceAsTest, value)?,
-            // Of the other form of `dependencies`, lists of names, nothing is applied.
+            // The other form of `dependencies`, lists of names, contains no schemas.
             ("dependentSchemas" | "dependencies", Value::Object(schemas)) => schemas
                 .values()
                 .filter(|schema| schema.is_object() || schema.is_boolean())
@@ -81,14 +81,14 @@ pub(crate) fn beneath<'s, E>(
     Ok(())
 }
 
-/// What a schema itself holds beside the schemas beneath it, in values.
+/// The number of values in a schema, without the schemas below it.
 pub(crate) fn own_size(schema: &Map<String, Value>) -> u64 {
     schema.iter().fold(1, |sum: u64, (keyword, value)| sum.saturating_add(own_size_of(keyword, value)))
 }
 
 fn own_size_of(keyword: &str, value: &Value) -> u64 {
     match (keyword, value) {
-        // Nothing is held against these here.
+        // These schemas apply only by reference.
         (keyword, _) if KEPT.contains(&keyword) => 0,
         // Annotations for readers.
         ("title" | "description" | "$comment" | "examples" | "default", _) => 1,
@@ -117,7 +117,7 @@ fn own_size_of(keyword: &str, value: &Value) -> u64 {
     }
 }
 
-/// Values in a document; a long text counts for more than one.
+/// The number of values in a document; a long text counts as several.
 pub(crate) fn size(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,
@@ -129,7 +129,7 @@ pub(crate) fn size(value: &Value) -> u64 {
     }
 }
 
-/// What it takes to read a text.
+/// Steps of reading a text.
 pub(crate) fn text_size(text: &str) -> u64 {
     1 + count(text.len() / 32)
 }

@@ -1,13 +1,13 @@
 //! JSON schemas from third parties, with bounds on their cost.
 //!
-//! A schema of one kilobyte can keep a validator busy for years: each of thirty definitions refers to the one before
-//! twice. Native code cannot be interrupted, so a schema is measured before it is compiled ([`Schema::compile`] refuses
-//! one that is too expensive), and a document is charged before it is validated ([`Schema::errors`]). Both count steps
-//! rather than time: the result is the same on every machine.
+//! A schema of one kilobyte can keep a validator busy for years, if each of thirty definitions refers twice to the
+//! previous one. Native code cannot be interrupted, so a schema is measured before it is compiled ([`Schema::compile`]
+//! refuses one that is too expensive), and a document is charged before it is validated ([`Schema::errors`]). Both count
+//! steps rather than time: the result is the same on every machine.
 //!
-//! References within the schema are followed, in a circle too. What is refused by name: references that lead elsewhere or whose target
-//! depends on the way (`$dynamicRef`, `$recursiveRef`), `$id` beneath the root, and patterns that need a regular expression with
-//! look-around or back-references, because those take exponential time.
+//! References within the schema are followed, circular ones included. Refused are references to other documents,
+//! references whose target depends on the evaluation path (`$dynamicRef`, `$recursiveRef`), `$id` below the root, and
+//! patterns with look-around or back-references, because those take exponential time.
 //!
 //! ```
 //! use qosm_schema::{Bounds, Budget, Refusal, Schema};
@@ -39,29 +39,29 @@ use serde_json::Value;
 pub use self::budget::{Budget, Spent};
 use self::cost::Cost;
 
-/// What a schema may come to.
+/// Limits of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Values in it, once each reference stands for what it names.
+    /// Number of values, with each reference counted as its target.
     pub parts: u64,
-    /// Schemas within schemas, references included.
+    /// Nesting depth of schemas, references included.
     pub depth: usize,
-    /// Different patterns.
+    /// Number of different patterns.
     pub patterns: usize,
 }
 
 impl Default for Bounds {
-    /// For what describes fields that people write: ten times what the largest known one takes.
+    /// Limits for schemas of configuration fields: ten times the largest known schema.
     fn default() -> Self {
         Self { parts: 8_192, depth: 64, patterns: 32 }
     }
 }
 
-/// Why a schema is not taken.
+/// Why a schema is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It has too many parts.
+    /// The schema has too many parts.
     #[error(
         "it has more than {most} parts once its references stand for what they name; write fewer, or refer to each fewer times"
     )]
@@ -69,37 +69,37 @@ pub enum Refusal {
         /// [`Bounds::parts`].
         most: u64,
     },
-    /// It is too deep.
+    /// The schema is nested too deep.
     #[error("schemas stand in it more than {most} deep, references included; write it flatter")]
     TooDeep {
         /// [`Bounds::depth`].
         most: usize,
     },
-    /// It has too many patterns.
+    /// The schema has too many patterns.
     #[error("it has more than {most} patterns; write fewer, or an `enum`")]
     Patterns {
         /// [`Bounds::patterns`].
         most: usize,
     },
-    /// It refers to something by a way that depends on who asks.
+    /// The schema has a reference whose target depends on the evaluation path.
     #[error("`{keyword}` is not taken; write `$ref` with `#/$defs/NAME`")]
     Keyword {
         /// The keyword.
         keyword: &'static str,
     },
-    /// It gives a part an address of its own.
+    /// A part of the schema has its own `$id`.
     #[error("`{keyword}` is taken at the root alone; take it away, and refer to the part with `#/$defs/NAME`")]
     Id {
         /// The keyword.
         keyword: &'static str,
     },
-    /// It refers to something that is not in it.
+    /// The schema refers to something outside of it, or to a part that does not exist.
     #[error("`$ref` {reference:?} names no part of the schema; write `#/$defs/NAME`")]
     Reference {
         /// The reference.
         reference: String,
     },
-    /// A pattern is none, takes too much, or needs more than a regular expression has.
+    /// A pattern is invalid, too large, or uses look-around or back-references.
     #[error(
         "the pattern {pattern:?} is none, is too large, or looks around or back; write a plain regular expression, or an `enum`"
     )]
@@ -107,15 +107,15 @@ pub enum Refusal {
         /// The pattern.
         pattern: String,
     },
-    /// It is no schema.
+    /// The document is not a valid schema.
     #[error("it is no JSON schema: {reason}")]
     Unusable {
-        /// Why, in the validator's words.
+        /// The validator's message.
         reason: String,
     },
 }
 
-/// A schema that was found cheap enough and was compiled.
+/// A compiled schema within the limits.
 #[derive(Debug)]
 pub struct Schema {
     document: Value,
@@ -124,11 +124,11 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Measures a schema, and compiles it if it stays within the bounds. Without `$schema` it is read as draft 2020-12.
+    /// Measures a schema, and compiles it if it is within the bounds. The default draft without `$schema` is 2020-12.
     ///
     /// # Errors
     ///
-    /// [`Refusal`], which says what to write instead.
+    /// [`Refusal`], whose message tells what to write instead.
     pub fn compile(document: Value, bounds: &Bounds) -> Result<Self, Refusal> {
         let patterns = survey::survey(&document, bounds)?;
         let engine =
@@ -143,16 +143,16 @@ impl Schema {
         Ok(Self { document, patterns, validator })
     }
 
-    /// The schema as it was written.
+    /// The schema's document.
     pub fn document(&self) -> &Value {
         &self.document
     }
 
-    /// All that is wrong with a document.
+    /// All errors of a document.
     ///
     /// # Errors
     ///
-    /// [`Spent`] if that may take more than the budget has left: then nothing was held against the schema.
+    /// [`Spent`] if the validation may exceed the rest of the budget; the document is not validated then.
     pub fn errors<'d>(&'d self, document: &'d Value, budget: &Budget) -> Result<Vec<ValidationError<'d>>, Spent> {
         Cost { root: &self.document, patterns: &self.patterns, budget }.charge(document)?;
         Ok(self.validator.iter_errors(document).collect())

@@ -1,4 +1,4 @@
-//! What a schema comes to once each of its references stands for what it names: known before anything is compiled.
+//! Measures the size of a schema with each reference counted as its target, before the schema is compiled.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::keyword::{Applied, UNBOUNDED, beneath, own_size, size, target, text_s
 use crate::pattern;
 use crate::{Bounds, Refusal};
 
-/// Measures a schema in the way its compiler reads it, and stops where it becomes too expensive.
+/// Measures a schema as its compiler reads it, and stops when it becomes too expensive.
 ///
-/// Gives the patterns that it found, and how dear each is.
+/// Returns the patterns of the schema with their numbers of states.
 pub(crate) fn survey(root: &Value, bounds: &Bounds) -> Result<BTreeMap<String, u64>, Refusal> {
     let written = size(root);
     if written > bounds.parts {
@@ -21,7 +21,7 @@ pub(crate) fn survey(root: &Value, bounds: &Bounds) -> Result<BTreeMap<String, u
     Ok(survey.patterns)
 }
 
-/// Where in a schema: how deep, and how long its name is by now, which each part keeps.
+/// A position in a schema: its depth, and the length of its path, which the compiler keeps for each part.
 #[derive(Clone, Copy)]
 struct At {
     depth: usize,
@@ -38,8 +38,8 @@ struct Survey<'s> {
 }
 
 impl<'s> Survey<'s> {
-    /// Counts a schema and what stands beneath it. `marking`: it is compiled for an `unevaluated…` above it, which compiles what is in
-    /// place once more, at each level.
+    /// Counts a schema and the schemas below it. With `marking`, it is compiled for an `unevaluated…` keyword above it,
+    /// which compiles in-place schemas a second time at each level.
     fn schema(&mut self, schema: &'s Value, at: At, marking: bool) -> Result<(), Refusal> {
         let Value::Object(keywords) = schema else { return self.count(1 + at.path) };
         self.count(own_size(keywords).saturating_add(at.path))?;
@@ -74,7 +74,7 @@ impl<'s> Survey<'s> {
         })?;
         let Some(Value::String(reference)) = keywords.get("$ref") else { return Ok(()) };
         let target = target(self.root, reference).ok_or_else(|| Refusal::Reference { reference: reference.clone() })?;
-        // One that goes around in a circle ends with the document; what it costs is charged there.
+        // A circular reference ends where the document ends; its cost is charged with the document.
         if self.open.contains(&reference.as_str()) || std::ptr::eq(target, self.root) {
             return Ok(());
         }

@@ -1,11 +1,11 @@
-//! Schemas that were made to keep a validator busy, and those that only look so.
+//! Schemas that are designed to keep a validator busy, and schemas that only look so.
 
 use std::time::{Duration, Instant};
 
 use qosm_schema::{Bounds, Budget, Refusal, Schema, Spent};
 use serde_json::{Map, Value, json};
 
-/// What an annotation may cost.
+/// Budget of an annotation in steps.
 const STEPS: u64 = 20_000;
 
 fn compile(schema: Value) -> Result<Schema, Refusal> {
@@ -16,7 +16,7 @@ fn wrong(schema: &Schema, document: &Value) -> Result<usize, Spent> {
     Ok(schema.errors(document, &Budget::of(STEPS))?.len())
 }
 
-/// A value nested in this many others.
+/// A value nested in this many objects.
 fn nested(depth: usize, name: &str, innermost: Value) -> Value {
     (0..depth).fold(innermost, |inner, _| json!({name: inner}))
 }
@@ -61,7 +61,7 @@ fn what_cannot_be_bounded_is_refused_by_name() {
         (json!({"properties": {"a": {"pattern": "((a{1,100}){1,100}){1,100}"}}}), "plain regular expression"),
         (nested(70, "not", json!({})), "deep"),
         (json!({"$defs": around, "$ref": "#/$defs/0"}), "parts"),
-        // The name of a part is kept with each part beneath it.
+        // The compiler keeps a part's name with each part below it.
         (json!({"properties": {"x".repeat(20_000): {"properties": names}}}), "parts"),
     ] {
         let shown = schema.to_string().chars().take(100).collect::<String>();
@@ -97,7 +97,7 @@ fn a_schema_may_refer_to_itself() {
     .unwrap();
     assert_eq!(wrong(&tree, &json!({"value": 1, "children": [{"value": 2, "children": [{"value": 3}]}]})), Ok(0));
     assert_eq!(wrong(&tree, &json!({"children": [{"children": [{"value": "x"}]}]})), Ok(1));
-    // As deep as JSON is read.
+    // About as deep as JSON parsers accept.
     let deep = (0..50).fold(json!({"value": "x"}), |inner, _| json!({"children": [inner]}));
     assert_eq!(wrong(&tree, &deep), Ok(1));
 
@@ -138,10 +138,10 @@ fn a_document_that_is_too_expensive_is_refused_before_it_is_validated() {
     }
 }
 
-/// A hundred times what it takes.
+/// About a hundred times the real duration.
 const MAX_DURATION: Duration = Duration::from_secs(1);
 
-/// The steps stand for something: whatever is taken within them is done in a moment.
+/// The steps correspond to time: a document within the budget is validated quickly.
 #[test]
 fn what_is_within_the_budget_does_not_take_long() {
     let words: Vec<Value> = (0..500).map(|n| json!(format!("word {n}"))).collect();
@@ -179,7 +179,8 @@ fn what_is_within_the_budget_does_not_take_long() {
     }
 }
 
-/// How long a judgement takes that stays within the budget: the quickest of some, since a busy machine delays one or the other.
+/// The time of a validation within the budget, the fastest of several, since a busy machine may delay some; `None` beyond
+/// the budget.
 fn time(schema: &Schema, document: &Value) -> Option<Duration> {
     let mut quickest = Duration::MAX;
     for _ in 0..10 {
