@@ -1,4 +1,4 @@
-//! Files that are written for qosm itself: the agent's own file, and facts. YAML or JSON; errors name the file and the field.
+//! Reads files in qosm's own formats (the agent's file, facts) in YAML or JSON. Errors name the file and the field.
 
 use std::io::Read;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Usage> {
     serde_saphyr::from_str(&text).map_err(|error| Usage(format!("{}: {}{error}", shown(path), field::<T>(&text))))
 }
 
-/// The path of the field that does not fit, as a prefix; the parser itself knows lines only.
+/// The path of the invalid field, as a prefix of the message; the parser itself reports only lines.
 fn field<T: DeserializeOwned>(text: &str) -> String {
     let mut field = String::new();
     let read = serde_saphyr::with_deserializer_from_str(text, |document| {

@@ -1,4 +1,4 @@
-//! How a command ends: 0 done, 1 it ran and the answer is bad, 2 it was asked wrongly.
+//! Exit codes of commands: 0 success, 1 a bad answer, 2 wrong usage.
 
 use std::process::ExitCode;
 
@@ -8,12 +8,12 @@ use crate::print;
 pub const EXIT_CODES: &str =
     "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
 
-/// The answer to what was asked.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done: exit code 0.
+    /// Success: exit code 0.
     Good,
-    /// It ran, and what it found is not good: exit code 1.
+    /// The command ran, and its result is bad: exit code 1.
     Bad,
 }
 
@@ -22,13 +22,13 @@ pub enum Answer {
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// Prints the error, if there is one, and returns the exit code. `is_usage` selects the errors that, beside [`Usage`], mean that the command
-/// was used wrongly.
+/// Prints the error, if there is one, and returns the exit code. `is_usage` selects the errors that mean wrong usage, in
+/// addition to [`Usage`].
 pub fn end(answer: anyhow::Result<Answer>, is_usage: impl Fn(&anyhow::Error) -> bool) -> ExitCode {
     ExitCode::from(match answer {
         Ok(Answer::Good) => 0,
         Ok(Answer::Bad) => 1,
-        // A reader that has seen enough (`qosm get knobs | head`) is no failure.
+        // A reader that closes the pipe early (`qosm get knobs | head`) is not a failure.
         Err(error) if print::is_closed_pipe(&error) => 0,
         Err(error) => {
             print::error(&error);

@@ -1,4 +1,4 @@
-//! Requests to end: by Ctrl-C, or by the process that started this one.
+//! Requests to end the process, by Ctrl-C or by the process that started it.
 #![expect(clippy::disallowed_methods, reason = "signals are received on a thread of its own")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,20 +9,21 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal as SignalNumber};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// From now on SIGINT, SIGTERM and SIGHUP no longer end the process, but the first of them calls `callback`, on a thread of its own.
+/// From now on SIGINT, SIGTERM and SIGHUP no longer end the process; the first of them calls `callback` on a new thread.
 ///
 /// # Errors
 ///
-/// When the signals cannot be caught, or the thread cannot be started.
+/// If the signals cannot be caught, or the thread cannot be started.
 pub fn listen(callback: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
     Caught::of(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])?.receive(callback)
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP no longer end the process, but the future is ready with the first of them. Needs a runtime of tokio.
+/// From now on SIGINT, SIGTERM and SIGHUP no longer end the process; the first of them completes the future. Needs a
+/// tokio runtime.
 ///
 /// # Errors
 ///
-/// When the signals cannot be caught.
+/// If the signals cannot be caught.
 pub fn asked() -> anyhow::Result<impl Future<Output = ()>> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let signals: std::io::Result<Vec<_>> = kinds.into_iter().map(signal).collect();
@@ -37,21 +38,21 @@ async fn first_of(mut signals: Vec<Signal>) {
     .await;
 }
 
-/// Signals that no longer end the process. A pending one stays until it is received, and a second one does not interrupt what
-/// the first one began: tokio keeps them for as long as the process lives.
+/// Signals that no longer end the process. A signal stays pending until it is received, and a second one does not
+/// interrupt the handling of the first: tokio's handlers stay installed for the life of the process.
 struct Caught {
     runtime: Runtime,
     signals: Vec<Signal>,
 }
 
 impl Caught {
-    /// Starts no thread.
+    /// Catches the signals, without starting a thread.
     fn of(kinds: &[SignalKind]) -> anyhow::Result<Self> {
         Self::of_while(kinds, || {})
     }
 
-    /// The same. Meanwhile the signals are held back: the handler is in place a moment before it knows what to do, and one that came then
-    /// would be lost.
+    /// Like [`Self::of`], and calls `meanwhile` while the signals are blocked. They are blocked because tokio installs
+    /// the handler a moment before it can deliver to the receiver, and a signal in between would be lost.
     fn of_while(kinds: &[SignalKind], meanwhile: impl FnOnce()) -> anyhow::Result<Self> {
         let numbers = kinds.iter().map(|kind| SignalNumber::try_from(kind.as_raw_value()));
         let held: SigSet = numbers.collect::<Result<_, _>>().context("there is no such signal")?;
@@ -86,8 +87,8 @@ impl Caught {
     }
 }
 
-/// SIGINT and SIGTERM, which no longer end the process, before a thread receives them: confinement holds for the thread that enters it
-/// and for those that it starts later, so none is started before.
+/// SIGINT and SIGTERM, caught before a thread receives them. Confinement applies to the thread that enters it and to
+/// threads that it starts later, so the receiving thread must be started afterwards.
 pub struct PendingSignals(Caught);
 
 impl PendingSignals {
@@ -95,16 +96,16 @@ impl PendingSignals {
     ///
     /// # Errors
     ///
-    /// When they cannot be caught.
+    /// If they cannot be caught.
     pub fn catch() -> anyhow::Result<Self> {
         Caught::of(&[SignalKind::interrupt(), SignalKind::terminate()]).map(Self)
     }
 
-    /// Receives them, on a thread of its own; those that have come as well.
+    /// Receives the signals on a new thread, including those that are already pending.
     ///
     /// # Errors
     ///
-    /// When the thread cannot be started.
+    /// If the thread cannot be started.
     pub fn receive(self) -> anyhow::Result<Stop> {
         let stop = Stop(Arc::default());
         let asked = stop.clone();
@@ -113,7 +114,7 @@ impl PendingSignals {
     }
 }
 
-/// Whether this process was asked to end, by SIGINT or SIGTERM, from the moment on when they were caught.
+/// Tells whether SIGINT or SIGTERM arrived since [`PendingSignals::catch`].
 #[derive(Clone)]
 pub struct Stop(Arc<Mutex<Asked>>);
 
@@ -139,7 +140,7 @@ impl Stop {
         }
     }
 
-    /// Calls this, and nothing that was named before, once the process is asked to end; at once if it has been.
+    /// Sets the callback for the request to end, in place of a previous one. Calls it at once if the request has already arrived.
     pub fn on_stop(&self, callback: impl FnOnce() + Send + 'static) {
         let mut state = self.state();
         if !state.is_asked {
@@ -150,12 +151,12 @@ impl Stop {
         callback();
     }
 
-    /// Does some work that takes its time on a thread of its own. `None` = the process is asked to end before the work is done; its
-    /// result is then dropped.
+    /// Runs long work on a new thread. Returns `None` if the process is asked to end before the work is done; its result
+    /// is then dropped.
     ///
     /// # Errors
     ///
-    /// When there can be no such thread, or it panicked.
+    /// If the thread cannot be started, or it panicked.
     pub fn unless_asked<T: Send + 'static>(
         &self,
         name: &str,
@@ -171,7 +172,7 @@ impl Stop {
             .name(name.to_owned())
             .spawn(move || {
                 let done = catch_unwind(AssertUnwindSafe(work)).map(Some);
-                // The caller no longer waits: it was asked to end.
+                // Sending fails if the caller no longer waits, because the process was asked to end.
                 drop(sender.send(done.map_err(|_| ())));
             })
             .with_context(|| format!("cannot start the thread `{name}`"))?;
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_signal_that_comes_while_its_handler_is_set_is_received() {
-        // To this thread alone: others of the test do not hold it back.
+        // The signal goes to this thread only: the test's other threads do not block it.
         let caught = Caught::of_while(&[SignalKind::user_defined1()], || {
             nix::sys::signal::raise(SignalNumber::SIGUSR1).unwrap()
         });

@@ -1,8 +1,9 @@
-//! How a command of `qosm` or `qosm-policy` speaks with the person or the script that typed it.
+//! Input and output of the commands of `qosm` and `qosm-policy`, for users and scripts.
 //!
-//! [`Output`] is the flag `-o`, [`print`] writes tables, JSON and errors, [`schema`] lays out the fields of a JSON schema, [`document`]
-//! reads the files that arguments name, [`manual`] writes the verbs down, [`Answer`] and [`end`] make the exit code, [`log`] is the log of
-//! a long-running command, and [`interrupt`] receives Ctrl-C and a service manager's SIGTERM. What a command does is none of this crate's business: it knows no verb.
+//! [`Output`] is the flag `-o`, [`print`] writes tables, JSON and errors, [`schema`] lists the fields of a JSON schema,
+//! [`document`] reads the files that arguments name, [`manual`] documents the verbs, [`Answer`] and [`end`] determine the
+//! exit code, [`log`] is the log of a long-running command, and [`interrupt`] receives Ctrl-C and a service manager's
+//! SIGTERM. This crate contains no verbs.
 //!
 //! ```
 //! use qosm_terminal::{Answer, Usage, end};

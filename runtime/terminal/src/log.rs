@@ -13,18 +13,18 @@ pub enum LogFormat {
     Json,
 }
 
-/// Logs to standard error: what `QOSM_LOG` says, else from `info` on. A program calls it once.
+/// Logs to standard error with the filter in `QOSM_LOG`, else from level `info` on. A program calls it once.
 pub fn start(format: LogFormat) {
     let (filter, refused) = match log_filter("info") {
         Ok(filter) => (filter, None),
         Err(error) => (tracing_subscriber::EnvFilter::new("info"), Some(error)),
     };
-    // It logs every failed request as an error. The caller reports the outcome, with the way out.
+    // `kube_client` logs every failed request as an error. Its caller reports the outcome with advice.
     let filter = match "kube_client::client=off".parse() {
         Ok(directive) if !filter.to_string().contains("kube_client") => filter.add_directive(directive),
         _ => filter,
     };
-    // A span that the filter lets through says at its end how long it took.
+    // A span that passes the filter logs its duration when it ends.
     let base =
         tracing_subscriber::fmt().with_env_filter(filter).with_span_events(FmtSpan::CLOSE).with_writer(std::io::stderr);
     match format {
@@ -35,27 +35,28 @@ pub fn start(format: LogFormat) {
         }
         LogFormat::Json => base.json().init(),
     }
-    // A filter with a slip in it is no reason to leave a node without its agent.
+    // An invalid filter must not keep the agent from running.
     if let Some(error) = refused {
         tracing::error!("{error}; `info` counts instead");
     }
 }
 
-/// Logs what policy modules say, and nothing else unless `QOSM_LOG` says so: to try one out. A program calls it once.
+/// Logs only the log lines of policy modules, unless `QOSM_LOG` sets another filter: for trying out a module. A program
+/// calls it once.
 pub fn modules() {
     let filter = log_filter(ONLY_MODULES).unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(ONLY_MODULES));
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     base.without_time().with_target(false).with_ansi(false).init();
 }
 
-/// What modules say.
+/// Filter for the log lines of modules.
 const ONLY_MODULES: &str = "off,qosm_agent::module_log=info";
 
-/// The filter that QOSM_LOG holds, or this one.
+/// The filter in `QOSM_LOG`, or `else_this`.
 ///
 /// # Errors
 ///
-/// What of it is no filter.
+/// The invalid part of the filter.
 fn log_filter(else_this: &str) -> Result<tracing_subscriber::EnvFilter, String> {
     let given = match std::env::var("QOSM_LOG") {
         Ok(given) if !given.trim().is_empty() => given,
@@ -68,7 +69,7 @@ fn log_filter(else_this: &str) -> Result<tracing_subscriber::EnvFilter, String> 
 fn filter_of(given: &str) -> Result<tracing_subscriber::EnvFilter, String> {
     const WAY_OUT: &str =
         "write a level (error, warn, info, debug, trace, off), or TARGET=LEVEL, with commas between them";
-    // The crate takes `foo=bar=baz` for a target of that name and filters everything out.
+    // The crate `tracing_subscriber` parses `foo=bar=baz` as a target of that name and filters everything out.
     let wrong = directives(given).into_iter().find(|(_, equals)| *equals > 1).map(|(part, _)| part);
     let refused = |part: &str, why: &str| {
         let part = qosm_model::foreign::name(part).to_string();
@@ -83,7 +84,7 @@ fn filter_of(given: &str) -> Result<tracing_subscriber::EnvFilter, String> {
     }
 }
 
-/// The parts between commas, and how many equals signs each has; what stands in brackets, as fields of spans do, is not looked at.
+/// The parts between commas, each with its number of equals signs. Text in brackets, such as fields of spans, is ignored.
 fn directives(given: &str) -> Vec<(&str, usize)> {
     let (mut parts, mut begin, mut equals, mut depth) = (Vec::new(), 0, 0, 0_usize);
     for (at, char) in given.char_indices() {

@@ -1,4 +1,5 @@
-//! What a program's verbs take, written down: pages for `man`, and a page for the book. Both come of the list of flags that help has.
+//! Documentation of a program's verbs: pages for `man`, and a page for the book. Both are generated from clap's
+//! definitions, as help is.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use clap_mangen::Man;
 
 use crate::{Answer, print};
 
-/// Characters in a line of help.
+/// Maximum number of characters in a line of help.
 const WIDTH: usize = 120;
 
 /// Arguments of the verb `manual`.
@@ -19,11 +20,11 @@ pub struct ManualArgs {
     pub pages: Option<PathBuf>,
 }
 
-/// The verb `manual`. What it says does not depend on this machine.
+/// Runs the verb `manual`. Its output does not depend on this machine.
 ///
 /// # Errors
 ///
-/// When the folder, or standard output, cannot be written.
+/// If the folder or standard output cannot be written.
 pub fn run(program: Command, args: &ManualArgs) -> anyhow::Result<Answer> {
     match &args.pages {
         Some(folder) => pages(program, folder)?,
@@ -32,7 +33,7 @@ pub fn run(program: Command, args: &ManualArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// One page a verb, `qosm.1`, `qosm-top.1` and so on, in a folder that is made.
+/// Writes one page for each verb, `qosm.1`, `qosm-top.1` and so on, to a folder, which is created.
 #[expect(clippy::disallowed_methods, reason = "the folder is one that a person named")]
 fn pages(program: Command, folder: &Path) -> anyhow::Result<()> {
     let cannot = || format!("manual pages cannot be written to {}", folder.display());
@@ -65,12 +66,12 @@ fn section(command: &mut Command, name: &str, text: &mut String) {
     }
 }
 
-/// Not verbs that programs start, nor those whose flags are another program's.
+/// Whether a verb is documented: not verbs that programs start, nor those whose flags belong to another program.
 fn is_documented(verb: &&Command) -> bool {
     !verb.is_hide_set() && !verb.is_disable_help_flag_set()
 }
 
-/// Without what stands in the environment, or follows from the terminal, of who writes it down.
+/// Makes the help independent of the user's environment and terminal.
 fn everywhere_the_same(command: Command) -> Command {
     command
         .term_width(WIDTH)

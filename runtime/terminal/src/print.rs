@@ -1,4 +1,4 @@
-//! Standard output is data, standard error is for people: tables, JSON, errors with their causes.
+//! Prints tables, JSON and errors with their causes. Data goes to standard output, messages to users go to standard error.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
-/// Prints what happened, why, and (last of the chain) what lies beneath.
+/// Prints an error and its causes to standard error.
 pub fn error(error: &anyhow::Error) {
     let mut chain = error.chain();
     let mut text = String::new();
@@ -19,12 +19,12 @@ pub fn error(error: &anyhow::Error) {
     note(text.trim_end_matches('\n'));
 }
 
-/// Prints a line for people to standard error, as [`text`] prints. Whoever has closed that wants to hear nothing.
+/// Prints a line for users to standard error, escaped as by [`text`]. A closed standard error is ignored.
 pub fn note(line: &str) {
     let _ = std::io::stderr().write_all(format!("{}\n", harmless(line)).as_bytes());
 }
 
-/// Whether an error comes from a reader of standard output that has gone.
+/// Whether an error comes from a closed reader of standard output.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -32,11 +32,11 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Prints a document for scripts to standard output.
+/// Prints a document as JSON to standard output.
 ///
 /// # Errors
 ///
-/// When standard output cannot be written, or a map's key is no text.
+/// If standard output cannot be written, or a map's key is not a string.
 pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, document).map_err(std::io::Error::from)?;
@@ -44,16 +44,16 @@ pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints text to standard output. What a terminal would act on is shown instead: reasons, names and messages come from others.
+/// Prints text to standard output. Control characters are escaped, since reasons, names and messages come from third parties.
 ///
 /// # Errors
 ///
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub fn text(text: &str) -> anyhow::Result<()> {
     bytes(harmless(text).as_bytes())
 }
 
-/// Text in which control characters are seen, but for those that only lay it out.
+/// Escapes control characters, except line feeds and tabs.
 fn harmless(text: &str) -> Cow<'_, str> {
     let acts = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
     if !text.contains(acts) {
@@ -69,24 +69,24 @@ fn harmless(text: &str) -> Cow<'_, str> {
     }))
 }
 
-/// Prints what may be no text to standard output.
+/// Prints bytes to standard output unchanged.
 ///
 /// # Errors
 ///
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     std::io::stdout().lock().write_all(bytes)?;
     Ok(())
 }
 
-/// How many characters fit into a line of standard output; `None` where it is no terminal, and lines may be as long as they are.
+/// The width of the terminal in characters; `None` if standard output is not a terminal, so that lines may have any length.
 pub fn width() -> Option<u16> {
     let out = std::io::stdout();
     let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten();
     size.map(|size| size.ws_col).filter(|width| *width > 0)
 }
 
-/// Rows under a head. In a terminal cells are broken so that a row fits; elsewhere each row is a line.
+/// A table of rows under a header. On a terminal, cells are wrapped so that a row fits; elsewhere each row is a line.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     table_within(width(), head, rows)
 }
@@ -95,14 +95,14 @@ fn table_within(width: Option<u16>, head: &[&str], rows: impl IntoIterator<Item 
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     if let Some(width) = width {
-        // One more for the margin that is cut off below.
+        // One more column, for the margin that is cut off below.
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.saturating_add(1));
     }
     table.set_header(head.iter().map(|title| title.to_uppercase()));
     for row in rows {
         table.add_row(row);
     }
-    // Cells come with a blank on each side; the first column starts at the margin.
+    // Cells have a blank on each side; the first column's left one is removed.
     table.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(&line).trim_end())).collect()
 }
 

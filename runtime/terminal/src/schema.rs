@@ -1,20 +1,20 @@
-//! The fields that a JSON schema describes, as text.
+//! Lists the fields of a JSON schema as text.
 
 use qosm_model::foreign;
 use serde_json::{Map, Value};
 
 use crate::print;
 
-/// How deep fields are followed into each other: a schema may refer to itself.
+/// Maximum nesting of listed fields, since a schema may refer to itself.
 const DEPTH: usize = 4;
 
-/// Most fields that are listed: a schema that refers to itself may have any number.
+/// Maximum number of listed fields, since a schema that refers to itself may have any number.
 const MAX_ROWS: usize = 500;
 
-/// Characters of one cell.
+/// Maximum number of characters of a cell.
 const MAX_SHOWN: usize = 1_000;
 
-/// A table of the fields: what each takes, what holds where it is not said, and what it means. Empty for a schema without fields.
+/// A table of the fields with their valid values, defaults and meaning. Empty for a schema without fields.
 pub fn table(schema: &Value) -> String {
     let rows = rows(schema);
     if rows.is_empty() {
@@ -23,14 +23,14 @@ pub fn table(schema: &Value) -> String {
     print::table(&HEAD, rows)
 }
 
-/// What the rows hold.
+/// Column headers of the table.
 pub const HEAD: [&str; 4] = ["field", "takes", "default", "meaning"];
 
-/// The rows of that table.
+/// The rows of the table of fields.
 pub fn rows(schema: &Value) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     collect(schema, schema, "", DEPTH, &mut rows);
-    // All of it is a stranger's.
+    // The whole text comes from a third party.
     for cell in rows.iter_mut().flatten() {
         *cell = foreign::shown(cell, MAX_SHOWN);
     }
@@ -44,7 +44,7 @@ fn collect(root: &Value, schema: &Value, prefix: &str, depth: usize, rows: &mut 
             return;
         }
         let (path, resolved) = (format!("{prefix}{name}"), resolved(root, field));
-        // What is said beside a reference is about this field, what it refers to about its type.
+        // Keywords beside a reference describe this field, those of its target describe its type.
         let said = |key: &str| field.get(key).or_else(|| resolved.get(key));
         let default = said("default").map(Value::to_string).unwrap_or_default();
         let meaning = said("description").and_then(Value::as_str).unwrap_or_default();
@@ -58,7 +58,7 @@ fn collect(root: &Value, schema: &Value, prefix: &str, depth: usize, rows: &mut 
     }
 }
 
-/// The schema that a reference within the document leads to.
+/// The schema to which references within the document lead.
 fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Map<String, Value> {
     static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     let mut found = schema;
