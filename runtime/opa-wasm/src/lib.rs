@@ -1,8 +1,7 @@
-//! The crate `opa-wasm` as a second host of OPA's modules, beside the engine's own runner. No program of qosm's links
-//! it; `docs/decisions/0001-rego-runner.md` has the reasons.
+//! The crate `opa-wasm` as a second host of OPA's modules, to compare with the engine's own runner. No program of qosm
+//! links it; `docs/decisions/0001-rego-runner.md` has the reasons.
 //!
-//! The crate is asynchronous throughout, and none of its futures waits for anything: [`OpaWasm`] runs them to their end where it is
-//! called.
+//! The crate `opa-wasm` is asynchronous, but its futures never wait: [`OpaWasm`] polls them to completion on the caller's thread.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +11,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value as Json;
 use wasmtime::{Engine, Module, Store};
 
-/// A module, started by `opa-wasm`.
+/// A module started by `opa-wasm`.
 pub struct OpaWasm {
     store: Store<()>,
     policy: opa_wasm::Policy<opa_wasm::DefaultContext>,
@@ -24,11 +23,11 @@ impl OpaWasm {
     ///
     /// # Errors
     ///
-    /// Where it cannot be compiled, or calls a function that `opa-wasm` does not know.
+    /// If the module cannot be compiled, or calls a function that `opa-wasm` does not know.
     pub fn start(engine: &Engine, wasm: &[u8], data: &Json) -> anyhow::Result<Self> {
         let module = Module::new(engine, wasm)?;
         let mut store = Store::new(engine, ());
-        // Where the engine has deadlines, this one never comes.
+        // With an engine that has deadlines, this deadline is never reached.
         store.set_epoch_deadline(u64::MAX / 2);
         let runtime = now(opa_wasm::Runtime::new(&mut store, &module))??;
         let entrypoint = runtime.default_entrypoint().context("it has no entrypoint")?.to_owned();
@@ -36,11 +35,11 @@ impl OpaWasm {
         Ok(Self { store, policy, entrypoint })
     }
 
-    /// Evaluates its first entrypoint: an array of the bindings for each way in which it is true.
+    /// Evaluates the module's first entrypoint. Returns an array with the bindings of each solution.
     ///
     /// # Errors
     ///
-    /// Where the evaluation ends: a function that is not implemented, or one that fails, ends it too.
+    /// If the evaluation ends early. A function that is not implemented or fails ends it too.
     pub fn evaluate(&mut self, input: &Json) -> anyhow::Result<Json> {
         now(self.policy.evaluate(&mut self.store, &self.entrypoint, input))?
     }

@@ -1,7 +1,8 @@
-//! OPA's own test cases, as far as `opa-wasm` can run them, there and in the engine's runner: both come to the same, save for the cases
-//! in `differences.txt`, which may only get fewer.
+//! Runs OPA's own test cases in `opa-wasm`, as far as it can, and in the engine's runner: both give the same results,
+//! except for the cases in `differences.txt`, which may only become fewer.
 //!
-//! Taken are the cases whose modules ask their host for something: what is compiled into a module is the same for both.
+//! Only cases whose modules import functions from the host are run: functions that are compiled into a module are the
+//! same for both.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use qosm_opa_wasm::OpaWasm;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// Folders of cases about functions of the families that `opa-wasm` answers any of.
+/// Folders of cases about families of functions of which `opa-wasm` provides at least one.
 const FOLDERS: [&str; 16] = [
     "v1/base64urlbuiltins",
     "v1/cryptohmacmd5",
@@ -48,12 +49,12 @@ struct Case {
     data: String,
 }
 
-/// What the two came to.
+/// The result of comparing the two hosts.
 enum Outcome {
     Same,
-    /// `opa-wasm` does not start the module, or ends its evaluation.
+    /// `opa-wasm` does not start the module, or its evaluation fails.
     NotRun(String),
-    /// The engine refuses it by design.
+    /// The engine refuses the module by design.
     NotHere,
     Differs(String),
 }
@@ -70,7 +71,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// In JSON, with the elements of arrays in one order: that of a set is no module's own.
+/// JSON with the elements of arrays sorted, since the order of a set's elements is not defined.
 fn in_order(json: &Json) -> Json {
     match json {
         Json::Array(elements) => {
@@ -79,7 +80,7 @@ fn in_order(json: &Json) -> Json {
             Json::Array(elements)
         }
         Json::Object(pairs) => pairs.iter().map(|(key, value)| (key.clone(), in_order(value))).collect(),
-        // `1.0` is `1`.
+        // `1.0` equals `1`.
         Json::Number(number) => number.as_f64().map_or_else(|| json.clone(), Json::from),
         other => other.clone(),
     }

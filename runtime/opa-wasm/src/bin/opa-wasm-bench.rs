@@ -1,4 +1,4 @@
-//! `opa-wasm-bench MODULE INPUT`: what `opa-wasm` takes for an evaluation, in nanoseconds; the median of many.
+//! `opa-wasm-bench MODULE INPUT`: prints the median time of an evaluation by `opa-wasm`, in nanoseconds.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use qosm_opa_wasm::OpaWasm;
 
-/// How long to measure.
+/// Minimum time of the measurement.
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
 
 fn main() -> anyhow::Result<()> {
@@ -14,7 +14,7 @@ fn main() -> anyhow::Result<()> {
     let [module, input] = arguments.as_slice() else { bail!("usage: opa-wasm-bench MODULE INPUT") };
     let wasm = std::fs::read(module).with_context(|| module.clone())?;
     let input = serde_json::from_slice(&std::fs::read(input).with_context(|| input.clone())?)?;
-    // With deadlines, as the engine has them.
+    // With deadlines, as in the engine.
     let mut config = wasmtime::Config::new();
     config.epoch_interruption(true).cranelift_nan_canonicalization(true);
     let mut policy = OpaWasm::start(&wasmtime::Engine::new(&config)?, &wasm, &serde_json::json!({}))?;
