@@ -1,4 +1,4 @@
-//! How a command compiles a module, and where it keeps the result.
+//! The compiler that commands use, and the cache of compiled modules.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,19 @@ use cap_std::fs::Dir;
 use qosm_engine::{Compiler, Memory, ModuleCache, OomScore};
 use qosm_model::unit::Bytes;
 
-/// The memory limit of the container that the agent runs in, in bytes.
+/// Environment variable with the memory limit of the agent's container, in bytes.
 const MEMORY_LIMIT: &str = "QOSM_MEMORY_LIMIT";
-/// The CPU time that a compiler may use, in seconds, on machines that are slow.
+/// Environment variable with the CPU time that a compiler may use, in seconds, for slow machines.
 const CPU_TIME: &str = "QOSM_COMPILER_SECONDS";
 
-/// Compiles in a short-lived child of this very program, whose hidden verb `compile-module` calls
-/// [`qosm_engine::compile_child_main`]. Made before a process confines itself.
+/// The compiler: a short-lived child of this program, whose hidden verb `compile-module` calls
+/// [`qosm_engine::compile_child_main`]. Call this function before the process confines itself.
 pub fn compiler() -> Compiler {
-    // Not the path: by the time that a module is compiled another version may lie there, whose code this one cannot use, and a
-    // confined agent may start this very file alone.
+    // Not the program's path: when a module is compiled, another version may be installed there, whose code this version
+    // cannot use, and a confined agent may only execute its own file.
     let program = PathBuf::from("/proc/self/exe");
-    // The container's own limit, where the chart passes it on: with the node's cgroups mounted over its own it does not see it.
+    // The chart passes the container's limit in the variable: the agent cannot read it, because the node's cgroups are
+    // mounted over its own.
     let number = |name| {
         let said = std::env::var(name).ok()?;
         let number = said.parse::<u64>().ok();
@@ -38,11 +39,11 @@ pub fn compiler() -> Compiler {
     Compiler::Child { program, args: vec!["compile-module".into()], memory, cpu }
 }
 
-/// The cache of compiled modules in a folder, made if it is not there.
+/// The cache of compiled modules in a folder, which is created if it does not exist.
 ///
 /// # Errors
 ///
-/// When the folder cannot be made or opened, or is not for this user alone.
+/// If the folder cannot be created or opened, or other users can access it.
 #[expect(clippy::disallowed_methods, reason = "a command makes its folders by path")]
 pub fn cache(dir: &Path) -> anyhow::Result<ModuleCache> {
     use std::os::unix::fs::DirBuilderExt;
@@ -56,12 +57,12 @@ pub fn cache(dir: &Path) -> anyhow::Result<ModuleCache> {
     ModuleCache::open(dir).context("the cache of compiled modules cannot be used")
 }
 
-/// A cache for commands that any user runs: plans and replays. Without a home directory there is none, and modules are compiled each time.
+/// The user's cache, for commands such as plan and replay. `None` without a home directory; modules are then compiled each time.
 pub fn personal_cache() -> Option<ModuleCache> {
     cache(&personal_folder()?.join("modules")).ok()
 }
 
-/// The user's own folder that lasts between commands.
+/// The user's cache folder of qosm; `None` without a home directory.
 pub fn personal_folder() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)

@@ -1,4 +1,4 @@
-//! Who a module is and what it may touch, read off its bytes.
+//! Prints a module's identity and the interfaces that it can use, read from its bytes.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use serde_json::json;
 use crate::module::Artefact;
 use crate::{compiler, personal_cache};
 
-/// Characters of one line.
+/// Maximum number of characters of one value.
 const MAX_SHOWN: usize = 2_000;
 
-/// Prints what a module says of itself; the answer is bad if it could not be run.
+/// Prints a module's description. Returns [`Answer::Bad`] if the module cannot be run.
 ///
 /// # Errors
 ///
-/// When it is no module, or standard output cannot be written.
+/// If the bytes are not a module, or standard output cannot be written.
 pub fn inspect(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output: Output) -> anyhow::Result<Answer> {
     let engine = Engine::new()?;
     let inspection = engine.inspect(wasm).with_context(|| format!("{place} is no policy module"))?;
@@ -27,14 +27,14 @@ pub fn inspect(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output: Ou
     let described = module.and_then(|module| engine.describe(&module));
     let has_protocol = described.as_ref().is_ok_and(|description| description.protocol.is_some());
     let imports: BTreeSet<_> = inspection.imports.iter().copied().collect();
-    // What a module that cannot be run would need is not known.
+    // The needs of a module that cannot be run are unknown.
     let reach = match &described {
         Ok(_) => Reach::needed(&imports, &inspection.reach, has_protocol),
         Err(_) => inspection.reach.clone(),
     };
     let named = inspection.imports.iter().filter(|import| !import.always_granted()).map(ToString::to_string);
     let grants: Vec<_> = named.chain(reach.iter().map(ToString::to_string)).collect();
-    // A component cannot say on what it uses its controls.
+    // A component cannot declare on which targets it uses its controls.
     let sets_cgroups = imports.iter().any(|import| import.knobs().next().is_some());
     let further: Vec<_> = Reach::ALL
         .into_iter()
@@ -121,7 +121,7 @@ pub fn inspect(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output: Ou
             }
         }
         let wide = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
-        // Much of it is a stranger's.
+        // Much of the text comes from a third party.
         let text: String =
             rows.iter().map(|row| format!("{:wide$}  {}\n", row[0], foreign::shown(&row[1], MAX_SHOWN))).collect();
         print::text(&text)?;

@@ -1,8 +1,8 @@
 //! Opens the module that a command line names: a file, an artefact in a registry or a folder, or a module that comes with qosm.
 //!
-//! [`module`] reads it, with the flags of [`RegistryArgs`]; [`store`] is the store of artefacts of the person who typed the command;
-//! [`compiler`] and [`personal_cache`] are how it gets compiled, and [`inspect`] shows what it may touch. No policy is evaluated here, and no
-//! agent is asked.
+//! [`module`] reads it, with the flags of [`RegistryArgs`]; [`store`] opens the user's store of artefacts; [`compiler`]
+//! and [`personal_cache`] are for compiling it, and [`inspect`] shows which interfaces it can use. This crate evaluates
+//! no policies and contacts no agent.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod args;

@@ -1,4 +1,4 @@
-//! A module by the name that was typed: read or pulled, and written.
+//! Reads or pulls the module that a command line names, and writes modules to files.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,20 @@ use crate::default_dir;
 use crate::progress::Bars;
 use crate::registries::{open_to_all, store};
 
-/// What was pulled, with what stands beside it.
+/// Metadata of a pulled artefact.
 pub struct Artefact {
-    /// What the registry says of it.
+    /// The registry's information about it.
     pub info: ArtifactInfo,
-    /// Whether it may be believed.
+    /// The result of verifying its signatures.
     pub verification: Verification,
 }
 
-/// A module as it was named: a file, an artefact (believed or not), or a default one. Says where it was.
+/// Reads the module that `text` names: a file, an artefact (verified or not), or a default module. Returns its place, its
+/// bytes, and the artefact's metadata if it is one.
 ///
 /// # Errors
 ///
-/// When nothing of that name can be read or pulled.
+/// If nothing of that name can be read or pulled.
 #[expect(clippy::disallowed_methods, reason = "a command reads and writes the files that were typed")]
 pub fn module(
     text: &str,
@@ -42,7 +43,7 @@ pub fn module(
             let open = open_to_all(args, &[&location])?;
             return block_on(async {
                 let info = open.inspect(&location).await?;
-                // A tag may move in between; the output is about one artefact.
+                // Pinned to the digest, since a tag may move between the requests.
                 let pinned = location.pinned(info.digest);
                 let verification = store.verify(&pinned, None).await?;
                 let Pulled { module, .. } = open.pull(&pinned, None, false, &mut Bars::default()).await?;
@@ -58,11 +59,11 @@ pub fn module(
     Ok((path.display().to_string(), wasm, None))
 }
 
-/// Writes a module's file in one piece, or not at all; any user may read it.
+/// Writes a module's file atomically, with mode 0644.
 ///
 /// # Errors
 ///
-/// When it cannot be written beside its place, or put there.
+/// If the temporary file beside it cannot be written or renamed.
 #[expect(clippy::disallowed_methods, reason = "a command reads and writes the files that were typed")]
 pub fn write(to: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

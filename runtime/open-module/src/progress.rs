@@ -1,11 +1,11 @@
-//! Bars for what comes and goes; nothing where no terminal looks on.
+//! Progress bars of transfers, shown only on a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use qosm_registry::TransferProgress;
 
-/// A bar for the blob in question.
+/// A progress bar for the blob that is being transferred.
 #[derive(Default)]
 pub struct Bars {
     bar: Option<ProgressBar>,

@@ -1,4 +1,4 @@
-//! From flags and files to a store of artefacts, and the keys that vouch for them.
+//! Opens a store of artefacts from flags and files, with the keys that verify signatures.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use qosm_terminal::{Usage, document};
 use crate::args::{KeyArgs, RegistryArgs};
 use crate::personal_folder;
 
-/// The user's own store.
+/// Opens the user's store.
 ///
 /// # Errors
 ///
-/// When the file about registries is wrong, or the store cannot be opened.
+/// If the file of registries is invalid, or the store cannot be opened.
 pub fn store(args: &RegistryArgs, locations: &[&Location]) -> anyhow::Result<Store> {
     open(args, locations, settings(args)?)
 }
 
-/// The same, believing everything: to info at what is not to be run.
+/// Like [`store`], but accepts any signature or none: for modules that are inspected and not run.
 pub(crate) fn open_to_all(args: &RegistryArgs, locations: &[&Location]) -> anyhow::Result<Store> {
     open(args, locations, RegistrySettings { verification: TrustPolicy::default(), ..settings(args)? })
 }
@@ -53,11 +53,11 @@ fn settings(args: &RegistryArgs) -> Result<RegistrySettings, Usage> {
     known.map_or_else(|| Ok(RegistrySettings::default()), |path| document::read(&path))
 }
 
-/// The rule that flags come to; `None` = they name no key.
+/// The rule of the flags; `None` if they name no key.
 ///
 /// # Errors
 ///
-/// When a key cannot be read, or a pair is none.
+/// If a key cannot be read, or a text is not `KEY=VALUE`.
 pub fn trust(args: &KeyArgs) -> anyhow::Result<Option<Trust>> {
     if args.keys.is_empty() {
         return Ok(None);
@@ -74,11 +74,11 @@ pub fn trust(args: &KeyArgs) -> anyhow::Result<Option<Trust>> {
     Ok(Some(trust_of(&TrustPolicy { rules: vec![rule] })?))
 }
 
-/// `KEY=VALUE`s.
+/// Parses texts of the form `KEY=VALUE`.
 ///
 /// # Errors
 ///
-/// [`Usage`] with the flag's name and the text that is no pair.
+/// [`Usage`] with the flag's name and the invalid text.
 pub fn pairs(texts: &[String], flag: &str) -> Result<BTreeMap<String, String>, Usage> {
     let pair = |text: &String| {
         let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty())?;
@@ -87,11 +87,11 @@ pub fn pairs(texts: &[String], flag: &str) -> Result<BTreeMap<String, String>, U
     texts.iter().map(|text| pair(text).ok_or_else(|| Usage(format!("{flag} `{text}`: expected KEY=VALUE")))).collect()
 }
 
-/// A reference as it was typed.
+/// Parses a reference from the command line.
 ///
 /// # Errors
 ///
-/// [`Usage`] where it is none.
+/// [`Usage`] if the text is not a reference.
 pub fn location(text: &str) -> Result<Location, Usage> {
     text.parse().map_err(|error: qosm_registry::ReferenceError| Usage(error.to_string()))
 }
