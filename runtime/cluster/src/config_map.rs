@@ -11,8 +11,8 @@ use crate::object::{Read, refused, unknown_fields};
 ///
 /// # Errors
 ///
-/// The field that makes the object unusable: it has the wrong type, or the name is missing. A `data` value that is not
-/// a string is one: the key cannot count as left out.
+/// The field that makes the object unusable: it has the wrong type, or the name is missing. A `data` value that is not a string
+/// makes the object unusable as well: to drop its key would change the meaning of the ConfigMap.
 pub fn config_map_from_value(value: Value, origin: &str) -> Result<Read<ConfigMap>, Problem> {
     let (read, unknown) =
         crate::typed::read::<v1::ConfigMap>(value).map_err(|misfit| refused(origin, "ConfigMap", misfit))?;

@@ -1,13 +1,13 @@
-//! The fleet as a whole: how many nodes run which version of a module, and what they complain about.
+//! The fleet controller: counts how many nodes run which version of a module, and collects the problems that they report.
 //!
-//! Ten thousand agents must not write one object, so no agent writes a PolicyModule: each writes its own report, and
-//! one controller counts them. The controller keeps only the counted part of a report, writes a status only when it has
-//! changed, and publishes each problem once on the object that it is about, however many nodes report it. Policies run
-//! without it; only the counts are missing.
+//! Ten thousand agents must not write one object, so no agent writes a PolicyModule: each writes its own report, and one
+//! controller counts them. The controller keeps only the counted part of a report, writes a status only when it has changed, and
+//! publishes each problem once on the object that it is about, however many nodes report it. Policies run without a controller;
+//! only the counts are missing.
 //!
-//! Where the operator has batch pods run beside others, it also does what agents may not: it publishes extended resources on
-//! Nodes and evicts pods, as the reports ask for ([`colocation`]); and it writes NodeResourceTopologies for schedulers that choose CPUs. Of
-//! several controllers one acts ([`lease`]).
+//! Where the operator enables colocation, the controller also does what agents have no right to do: it publishes extended
+//! resources on Nodes and evicts pods at the reports' request ([`colocation`]), and it writes NodeResourceTopologies for
+//! schedulers that choose CPUs. Of several controllers, only the holder of a Lease acts ([`lease`]).
 
 pub mod aggregate;
 pub mod colocation;
@@ -45,42 +45,42 @@ use crate::node_report::NodePolicyReport;
 use crate::object::{API_SERVER, API_VERSION};
 use crate::policy_module::{PolicyModule, policy_module_from_value};
 
-/// Source of its events.
+/// Source of the controller's events.
 const CONTROLLER: &str = "qosm-controller";
 /// Delay between a change and its count, and interval between two counts.
 const COUNT_DELAY: Duration = Duration::from_secs(2);
 /// Each status goes out to every node, so larger fleets write less often: this many nodes add a second to the interval.
 const NODES_PER_SECOND: u32 = 500;
 
-/// Nodes fall silent without an event.
+/// Interval between two counts without a change: no event tells that a node has fallen silent.
 const RECOUNT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// How often it is looked whether a report has become stale, or something is to be tried again.
+/// Interval at which the controller checks for stale reports and for jobs to retry.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// Requests for nodes' resources, evictions and answers that are under way at the same time.
+/// Maximum number of concurrent requests for nodes' resources, evictions, answers and NodeResourceTopologies.
 const MAX_REQUESTS: usize = 16;
-/// Of these, for NodeResourceTopologies.
+/// Maximum number of these requests that are for NodeResourceTopologies.
 const MAX_TOPOLOGIES: usize = 4;
 
 /// What a controller does beyond counting.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerOptions {
-    /// Its name in events: the pod's.
+    /// Instance name in events: the name of the controller's pod.
     pub instance: Option<String>,
-    /// Which Lease decides whether it acts; `None` where there is no other controller.
+    /// The Lease that decides whether this controller acts; `None` if there is no other controller.
     pub lease: Option<LeaseName>,
-    /// What it publishes and evicts; `None` = nothing.
+    /// Rules for publications and evictions; `None` disables both.
     pub colocation: Option<ColocationRules>,
-    /// What becomes of NodeResourceTopologies; `None` = none is looked at.
+    /// Whether NodeResourceTopologies are published or withdrawn; `None` leaves them alone.
     pub node_topology: Option<NodeTopology>,
 }
 
 /// What the controller does with NodeResourceTopologies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTopology {
-    /// Makes them of what agents report of CPUs.
+    /// Writes them from the CPUs that agents report.
     Publish,
-    /// Removes those that it made.
+    /// Removes those that the controller wrote.
     Withdraw,
 }
 
@@ -104,19 +104,19 @@ enum Kind {
     Modules,
 }
 
-/// Something to do on behalf of reports.
+/// A request to the API server on behalf of reports.
 enum Job {
     Colocation(colocation::Job),
     Topology(topology::Job),
 }
 
-/// What became of it.
+/// The outcome of a [`Job`].
 enum Done {
     Colocation(colocation::Done),
     Topology(topology::Done),
 }
 
-/// What a watch brings.
+/// An event or error of a watch.
 enum Change {
     Node(watcher::Event<NodeView>),
     Report(watcher::Event<DynamicObject>),
@@ -125,7 +125,7 @@ enum Change {
 }
 
 impl Controller {
-    /// A controller that has seen nothing yet.
+    /// A controller that has not received any object yet.
     pub fn new(client: Client, options: ControllerOptions) -> Self {
         let reporter = Reporter { controller: CONTROLLER.into(), instance: options.instance };
         let recorder = Recorder::new(client.clone(), reporter);
@@ -142,7 +142,8 @@ impl Controller {
         }
     }
 
-    /// Watches and acts until `ended` is. `ready` is called once everything was seen.
+    /// Watches and acts until `ended` completes. Calls `ready` once all three watches have delivered their first list, and at
+    /// each change after that.
     pub async fn run(self, ready: impl Fn(), ended: impl Future<Output = ()>) {
         let (client, lease) = (self.client.clone(), self.lease.clone());
         let (tell, leadership) =
@@ -213,7 +214,7 @@ impl Controller {
                 }
             }
             let now = self.now(leadership.borrow().server_ahead);
-            // A list that is incomplete would have resources withdrawn from the nodes that it lacks.
+            // With an incomplete list, resources would be withdrawn from the nodes that it lacks.
             let acts = self.synced.len() == 3 && leadership.borrow().acts();
             if acts && !acted {
                 self.topologies.iter_mut().for_each(Topologies::begin);
@@ -231,7 +232,7 @@ impl Controller {
                 may_wait.drain(..).map(Job::Topology).for_each(|job| self.abandoned(&job, now));
             }
             while requests.len() < MAX_REQUESTS {
-                // Evictions do not wait for what no pod waits for.
+                // Resources and evictions go before NodeResourceTopologies, for which no pod waits.
                 let next = waiting
                     .pop_front()
                     .map(Job::Colocation)
@@ -262,7 +263,7 @@ impl Controller {
         }
     }
 
-    /// What does a job.
+    /// The future that carries out a job; `None` if colocation is disabled.
     fn request(&self, job: Job) -> Option<BoxFuture<'static, Done>> {
         let client = self.client.clone();
         match job {
@@ -281,13 +282,13 @@ impl Controller {
         Now { running: self.begun.elapsed(), server: own.saturating_add(server_ahead).unwrap_or(own) }
     }
 
-    /// How long changes are gathered before they are counted.
+    /// Delay between a change and its count; it grows with the number of nodes.
     fn count_delay(&self) -> Duration {
         let nodes = u32::try_from(self.aggregate.nodes.objects.len()).unwrap_or(u32::MAX);
         COUNT_DELAY + Duration::from_secs(u64::from(nodes / NODES_PER_SECOND))
     }
 
-    /// `true` if it may change a count.
+    /// Applies a watch's change. Returns `true` if it may change a count.
     fn take(&mut self, change: Change, server_ahead: SignedDuration) -> bool {
         let now = self.now(server_ahead);
         if let Some((colocation, _)) = &mut self.colocation {
@@ -336,7 +337,7 @@ impl Controller {
         true
     }
 
-    /// Writes the statuses that have changed. `false` if one could not be written and has to be tried again.
+    /// Writes the statuses that have changed. Returns `false` if a write failed and must be repeated.
     #[expect(clippy::disallowed_methods, reason = "the controller is a service of its own")]
     async fn write(&mut self) -> bool {
         let now = Time(Timestamp::now());
@@ -349,7 +350,7 @@ impl Controller {
             let params = PatchParams::apply(CONTROLLER).force();
             match answered(modules.patch_status(&name, &params, &Patch::Apply(patch))).await {
                 Ok(_) => self.aggregate.written(&name, status),
-                // It was deleted meanwhile, which the watch reports as well.
+                // Deleted in the meantime; the watch reports that as well.
                 Err(kube::Error::Api(answer)) if answer.code == 404 => {}
                 Err(error) => {
                     tracing::warn!(module = name, error = explain(&error), "status not written; tried again");
@@ -360,8 +361,7 @@ impl Controller {
         self.publish_problems().await && is_complete
     }
 
-    /// Publishes each problem once, on the object that it is about. `false` if a publication failed and must be
-    /// repeated.
+    /// Publishes each problem once, on the object that it is about. Returns `false` if a publication failed and must be repeated.
     #[expect(clippy::disallowed_methods, reason = "the controller is a service of its own")]
     async fn publish_problems(&mut self) -> bool {
         let mut is_complete = true;
@@ -383,7 +383,7 @@ impl Controller {
         is_complete
     }
 
-    /// The object of a problem: `kubectl describe` finds events by its UID.
+    /// The object that a problem is about, with its UID: `kubectl describe` finds events by UID.
     async fn object(&self, about: &str) -> Option<v1::ObjectReference> {
         let (kind, name) = about.split_once(' ')?;
         let found: ObjectMeta;
@@ -411,7 +411,8 @@ impl Controller {
     }
 }
 
-/// Nodes with their resources only if these are published: a Node as a whole is large, and changes with each heartbeat.
+/// The watches of Nodes, reports and PolicyModules. Nodes come with their resources only if the controller publishes some: a
+/// whole Node is large, and changes with each heartbeat.
 fn changes(client: &Client, with_resources: bool) -> impl Stream<Item = Change> + use<> {
     let config = watcher::Config::default;
     let nodes = if with_resources {

@@ -1,4 +1,4 @@
-//! The fleet from outside: what a person with a kubeconfig asks.
+//! The fleet seen through the API server, for commands that a user runs with a kubeconfig.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,15 +17,15 @@ use crate::kubernetes::{KubernetesError, answered, connect, explain};
 use crate::node_report::NodePolicyReport;
 use crate::policy_module::{PolicyModule, PolicyModuleStatus};
 
-/// Objects of one answer; a large cluster's come in pieces.
+/// Objects per page of a list.
 const PAGE: u32 = 500;
 
-/// A cluster that can be asked.
+/// A client for the cluster's PolicyModules, nodes and reports.
 pub struct Fleet {
     client: Client,
 }
 
-/// The question was not answered.
+/// A request to the cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FleetError {
@@ -37,15 +37,15 @@ pub enum FleetError {
     Unknown {
         /// The PolicyModule.
         name: String,
-        /// What there is.
+        /// The existing PolicyModules.
         known: String,
     },
-    /// The API server refuses.
+    /// The API server refuses the list.
     #[error("{what} cannot be listed: {why}")]
     List {
-        /// Which objects.
+        /// The kind of the objects.
         what: &'static str,
-        /// Why.
+        /// The API server's error.
         why: String,
     },
 }
@@ -60,7 +60,7 @@ impl Fleet {
         Ok(Self { client: connect(kubeconfig).await? })
     }
 
-    /// Counts one PolicyModule by the nodes' reports as they are now, whether or not a controller runs.
+    /// Counts one PolicyModule from the nodes' current reports, whether or not a controller runs.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Fleet {
             return Err(FleetError::Unknown { name: name.to_owned(), known });
         };
         let module = modules.swap_remove(place);
-        // Of a node only its labels: the whole of it is large, and there are many.
+        // Only metadata: a whole Node is large, and there are many.
         let nodes: Api<PartialObjectMeta<v1::Node>> = Api::all(self.client.clone());
         let nodes: BTreeMap<String, Node> = every("nodes", async |page| nodes.list(&page).await)
             .await?

@@ -1,4 +1,4 @@
-//! Manifests in files: what they hold, and when that changes.
+//! A [`Source`] that reads manifests from files and detects their changes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -12,25 +12,24 @@ use qosm_model::problem::Problem;
 use crate::object::{Parsed, collect, parse};
 use crate::{Snapshot, Source};
 
-/// A larger file is not read: it is no manifest.
+/// Larger files are not read: no manifest is this large.
 const MAX_FILE_SIZE: u64 = 16 * 1024 * 1024;
-/// What files in a folder are called to be read.
+/// Suffixes of the files that are read in a folder.
 const SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
 
 /// Manifests in a folder, in single files, or both.
 ///
-/// In a folder the files `*.yaml`, `*.yml` and `*.json` count, in the order of their names; hidden files and folders below it
-/// do not. Links are followed as long as they stay within the folder, which is how Kubernetes mounts ConfigMaps. Where two
-/// objects have one name, the pods' folder comes before the other files, and these in the order in which they were given.
+/// In a folder, the files `*.yaml`, `*.yml` and `*.json` are read in the order of their names; hidden files and subfolders are
+/// not. Links are followed as long as they stay within the folder, which is how Kubernetes mounts ConfigMaps. Where two objects
+/// have one name, the pods' folder comes before the other files, and these in the order in which they were given.
 ///
-/// Paths are resolved again at each [`poll`](Self::poll), so that a file or folder that is replaced by renaming or
-/// through a link is seen. A file that cannot be read any more keeps its last good content, with a problem; a removed
-/// one is gone.
+/// Paths are resolved again at each [`poll`](Self::poll), so a file or folder that is replaced by renaming or through a link is
+/// detected. A file that becomes unreadable keeps its last good content, with a problem; the objects of a removed file are gone.
 #[derive(Debug)]
 pub struct Folder {
     paths: Vec<ManifestPath>,
     files: BTreeMap<FileKey, File>,
-    /// Paths that could not be read in the last poll.
+    /// Indices of the paths that could not be read in the last poll.
     gone: Vec<usize>,
     last: Option<Snapshot>,
 }
@@ -39,9 +38,9 @@ pub struct Folder {
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be read; name an existing folder or file of manifests", path.display())]
 pub struct FolderError {
-    /// The path.
+    /// The configured path.
     pub path: PathBuf,
-    /// Why not.
+    /// Why it cannot be read.
     pub source: io::Error,
 }
 
@@ -52,16 +51,17 @@ struct ManifestPath {
     is_folder: bool,
 }
 
-/// A place among those asked for, and the file's name in it; empty where the place is the file.
+/// Index of a configured path, and the file's name in it; the name is empty if the path is a file.
 type FileKey = (usize, String);
 
-/// A file that was seen.
+/// The last known state of a file.
 #[derive(Debug, Default)]
 struct File {
     fingerprint: Option<Fingerprint>,
-    /// Whether it was read once more since it changed: a second change within one step of the kernel's clock listed like none.
+    /// Whether the file was read again after its last change: a second change within one step of the kernel's
+    /// clock leaves the fingerprint as it is.
     settled: bool,
-    /// Its last text; `None` where it could not be read.
+    /// The last text; `None` if the file could not be read.
     text: Option<String>,
     parsed: Parsed,
 }
@@ -76,21 +76,21 @@ struct Fingerprint {
     changed: (i64, i64),
 }
 
-/// A file as it was found in this round.
+/// A file that the current poll found.
 struct FoundFile {
     key: FileKey,
-    /// Its name in problems.
+    /// The file's name in problems.
     origin: String,
     place: io::Result<Location>,
 }
 
 impl Folder {
-    /// Checks that every path exists. Each may be a folder or a file, and each may hold pods, ConfigMaps and the Node
-    /// alike; `pods` merely comes first.
+    /// Checks that every path exists. Each path may be a folder or a file, and may hold objects of any kind;
+    /// `pods` comes first in the order.
     ///
     /// # Errors
     ///
-    /// The first path that cannot be opened. A path that vanishes later is no error but a problem of the next snapshot.
+    /// The first path that cannot be opened. A path that vanishes later becomes a problem of the next snapshot.
     pub fn open(pods: impl Into<Option<PathBuf>>, config: Vec<PathBuf>) -> Result<Self, FolderError> {
         let mut paths = Vec::new();
         for path in pods.into().into_iter().chain(config) {
@@ -114,8 +114,8 @@ impl Folder {
                         place,
                     }));
                 }
-                // A single file that was removed is gone; a folder that vanished is rather a mount that failed, and taking
-                // all pods for ended would undo everything that is held for them.
+                // A removed file is gone. A folder that vanished is more likely a failed mount: treating all its pods as ended
+                // would release everything that is held for them.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !place.is_folder => {}
                 Err(_) => gone.push(index),
             }
@@ -125,7 +125,7 @@ impl Folder {
 }
 
 impl Source for Folder {
-    /// Everything that the files hold: at first, and whenever it has changed since.
+    /// All objects of the files, on the first call and after each change.
     ///
     /// Costs one `stat` of each file; only files that changed are read.
     fn poll(&mut self) -> Option<Snapshot> {
@@ -159,7 +159,7 @@ impl Source for Folder {
         false
     }
 
-    /// Files are there or not; nothing arrives later.
+    /// Always `None`: files are read at once.
     fn waits_for(&self) -> Option<String> {
         None
     }
@@ -167,16 +167,16 @@ impl Source for Folder {
 
 /// A file's name within its path, its name in problems, and its location or the error.
 type ListedFile = (String, String, io::Result<Location>);
-/// The folder that contains a file, its name there, and its fingerprint.
+/// The folder that contains a file, the file's name there, and its fingerprint.
 type Location = (Rc<Dir>, String, Fingerprint);
 
-/// The files of a folder, or the one file.
+/// The files of a folder, or the file that the path names.
 #[expect(clippy::disallowed_methods, reason = "a file that the operator names may be a link to anywhere")]
 fn list_path(path: &Path) -> io::Result<Vec<ListedFile>> {
     match Dir::open_ambient_dir(path, ambient_authority()) {
         Ok(dir) => list_directory(path, dir),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            // The operator named this very file, so its links may lead anywhere.
+            // The operator named this file, so its links may lead anywhere.
             let real = std::fs::canonicalize(path)?;
             let (Some(parent), Some(name)) = (real.parent(), real.file_name().and_then(|name| name.to_str())) else {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no name that can be read"));
@@ -205,7 +205,7 @@ fn list_directory(path: &Path, dir: Dir) -> io::Result<Vec<ListedFile>> {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
             }
             Ok(metadata) => Ok((Rc::clone(&dir), name.to_owned(), Fingerprint::of(&metadata))),
-            // Removed between the listing and this look.
+            // Removed after the listing.
             Err(error) if error.kind() == io::ErrorKind::NotFound && dir.symlink_metadata(name).is_err() => continue,
             Err(error) if dir.symlink_metadata(name).is_ok_and(|metadata| metadata.is_symlink()) => {
                 let why =
@@ -221,7 +221,7 @@ fn list_directory(path: &Path, dir: Dir) -> io::Result<Vec<ListedFile>> {
 }
 
 impl File {
-    /// Takes in what was found; whether that changes anything.
+    /// Applies a found file. Returns whether its objects or problems changed.
     fn update(&mut self, seen: FoundFile) -> bool {
         let text = match seen.place {
             Ok((dir, name, fingerprint)) => {
@@ -254,7 +254,7 @@ impl File {
         }
     }
 
-    /// Keeps what the file held before; whether that changes anything, if only the reason.
+    /// Keeps the file's previous objects and adds a problem. Returns whether that changes anything.
     fn refuse(&mut self, why: &str, origin: &str) -> bool {
         let mut parsed = Parsed { broken: vec![None], ..Parsed::default() };
         parsed.problems.push(Problem {
@@ -270,8 +270,8 @@ impl File {
     }
 }
 
-/// Objects that were good before and cannot be read now keep their last content. A document without a readable name may
-/// be any of the missing objects, so all of them are kept.
+/// Keeps the last content of objects that cannot be read any more. A document without a readable name may be any of the missing
+/// objects, so all of them are kept.
 fn keep_good(parsed: &mut Parsed, before: &Parsed, origin: &str) {
     if parsed.broken.is_empty() {
         return;

@@ -1,13 +1,13 @@
-//! Laws that hold for any manifest, for the fuzz targets in `fuzz/` and this crate's own tests. A function returns
-//! where its law holds, and panics otherwise.
+//! Properties of any manifest, for the fuzz targets in `fuzz/` and this crate's own tests. Each function panics
+//! if its property does not hold.
 
 use std::collections::BTreeSet;
 
 use crate::pod::is_name;
 use crate::{Quantity, parse_objects};
 
-/// A manifest: the same text gives the same objects, each once and with a name that can be part of a path, and no more
-/// of them than the text has lines of room for; a problem names its object.
+/// Manifests: the same text gives the same objects, each once and with a name that can be part of a path, and no more of them
+/// than the text has bytes; a problem names its object.
 pub fn objects(text: &str) {
     let objects = parse_objects(text, "some.yaml");
     assert_eq!(objects, parse_objects(text, "some.yaml"), "read twice");
@@ -30,7 +30,7 @@ pub fn objects(text: &str) {
     }
 }
 
-/// A quantity: what was read, written again, reads the same.
+/// Quantities: a parsed quantity that is formatted and parsed again is the same.
 pub fn quantity(text: &str) {
     let Ok(quantity) = Quantity::parse(text) else { return };
     let written = quantity.to_string();

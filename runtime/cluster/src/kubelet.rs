@@ -1,4 +1,4 @@
-//! What a kubelet is configured with, out of its file or what it serves at `/configz`, and whom its memory manager bound to NUMA nodes.
+//! A kubelet's configuration, from its file or its endpoint `/configz`, and the containers that its memory manager bound to NUMA nodes.
 //!
 //! Kubernetes: `staging/src/k8s.io/kubelet/config/v1beta1/types.go` (KubeletConfiguration),
 //! `pkg/kubelet/cm/memorymanager/state/checkpoint.go` (the checkpoint).
@@ -8,29 +8,29 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Why a file of the kubelet's tells nothing.
+/// Why a file of the kubelet cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeletError {
-    /// Neither YAML nor JSON, or a field of another kind.
+    /// Neither YAML nor JSON, or a field with the wrong type.
     #[error("it is no KubeletConfiguration: {0}")]
     Configuration(String),
     /// YAML of another kind, such as a Pod or a kubeconfig.
     #[error("its kind is `{0}`, not KubeletConfiguration")]
     Kind(String),
-    /// A checkpoint that is damaged or of a form that is not known.
+    /// A checkpoint that is damaged or has an unknown format.
     #[error("it is no checkpoint of the kubelet's: {0}")]
     Checkpoint(#[from] serde_json::Error),
 }
 
-/// The fields of a KubeletConfiguration that decide what stands in cgroups. `None` = the kubelet's default, which is not written
-/// down in its file; `/configz` has every field.
+/// The fields of a KubeletConfiguration that decide what the kubelet writes to cgroups. `None` means the kubelet's default, which
+/// its file does not contain; `/configz` has every field.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeletConfiguration {
-    /// `systemd` or `cgroupfs`. Since Kubernetes 1.31 what the runtime says counts instead, where it says something.
+    /// `systemd` or `cgroupfs`. Since Kubernetes 1.31 the container runtime's driver counts instead, if the runtime reports one.
     pub cgroup_driver: Option<String>,
-    /// Where kubepods stands; `/` if empty.
+    /// The cgroup above kubepods; `/` if empty.
     pub cgroup_root: Option<String>,
     /// `none` or `static`.
     pub cpu_manager_policy: Option<String>,
@@ -38,27 +38,27 @@ pub struct KubeletConfiguration {
     pub memory_manager_policy: Option<String>,
     /// `none`, `best-effort`, `restricted` or `single-numa-node`.
     pub topology_manager_policy: Option<String>,
-    /// Kept from pods for the system, by resource.
+    /// Amounts reserved for the system, by resource.
     pub system_reserved: BTreeMap<String, Value>,
-    /// Kept from pods for the kubelet and the runtime, by resource.
+    /// Amounts reserved for the kubelet and the runtime, by resource.
     pub kube_reserved: BTreeMap<String, Value>,
-    /// The CPUs that the CPU manager assigned to no container alone.
+    /// CPUs reserved for the system: the CPU manager gives them to no container exclusively.
     #[serde(rename = "reservedSystemCPUs")]
     pub reserved_system_cpus: Option<String>,
-    /// Gates that differ from their defaults.
+    /// Feature gates that are set explicitly.
     pub feature_gates: BTreeMap<String, bool>,
-    /// Where between request and limit MemoryQoS puts `memory.high`.
+    /// Position between request and limit at which MemoryQoS sets `memory.high`, from 0 to 1.
     pub memory_throttling_factor: Option<f64>,
     /// `None` or `TieredReservation`: whether MemoryQoS writes `memory.min` and `memory.low`.
     pub memory_reservation_policy: Option<String>,
 }
 
 impl KubeletConfiguration {
-    /// Reads its file, or the answer of `/configz`, which has it in the field `kubeletconfig`.
+    /// Reads the kubelet's file, or the response of `/configz`, which has the configuration in the field `kubeletconfig`.
     ///
     /// # Errors
     ///
-    /// [`KubeletError`], where it is something else.
+    /// [`KubeletError`] if the text is something else.
     pub fn parse(text: &str) -> Result<Self, KubeletError> {
         let wrong = |error: &dyn std::fmt::Display| KubeletError::Configuration(error.to_string());
         let mut value: Value = serde_saphyr::from_str(text).map_err(|error| wrong(&error))?;
@@ -73,18 +73,18 @@ impl KubeletConfiguration {
         serde_json::from_value(served.unwrap_or(value)).map_err(|error| wrong(&error))
     }
 
-    /// Whether the kubelet's MemoryQoS is on; `None` = as its version has it by default (on from 1.37).
+    /// Whether the feature gate MemoryQoS is set; `None` means the default of the kubelet's version (on from 1.37).
     pub fn memory_qos(&self) -> Option<bool> {
         self.feature_gates.get("MemoryQoS").copied()
     }
 }
 
-/// What the memory manager wrote down: `memory_manager_state`.
+/// The memory manager's checkpoint, `memory_manager_state`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryManagerState {
     /// `None` or `Static`.
     pub policy: String,
-    /// Containers with memory on NUMA nodes of their own.
+    /// Number of containers whose memory is bound to NUMA nodes.
     pub pinned: usize,
 }
 

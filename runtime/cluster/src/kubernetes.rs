@@ -1,11 +1,11 @@
-//! Kubernetes: what an API server knows of this node, and what the agent writes to it.
+//! A [`Source`] that watches an API server for this node's objects, and the agent's writes to it.
 //!
-//! A thread of its own keeps one watch for each kind of object and reduces every object to what the agent works with as it
-//! arrives ([`cache`]), so that memory goes with this node's pods and not with the cluster. The loop asks by
-//! [`Kubernetes::poll`] and never waits. While the API server is away, everything stays as it was last known.
+//! A separate thread keeps one watch for each kind of object and reduces every object on arrival to the fields that the agent
+//! uses ([`cache`]), so memory grows with this node's pods and not with the cluster. The loop calls [`Kubernetes::poll`], which
+//! never waits. While the API server is unreachable, the last known state counts.
 //!
-//! The other way go events for pods' owners ([`events`]) and this node's report ([`reports`]): handed over through the [`Outbox`],
-//! written when the API server takes them, never waited for.
+//! In the other direction go events for pods' owners ([`events`]) and this node's report ([`reports`]): the loop hands them to
+//! the [`Outbox`] and never waits for the API server to accept them.
 
 mod api_errors;
 mod cache;
@@ -32,31 +32,31 @@ pub use self::outbox::{Outbox, PodEvent};
 pub use self::owner::Owner;
 use crate::{Snapshot, Source};
 
-/// How to reach the API server, and as which node.
+/// The API server's address and credentials, and the agent's node.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// The kubeconfig; `None` = `$KUBECONFIG` or `~/.kube/config`, else the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// The node that this is.
+    /// Name of the node that the agent runs on.
     pub node: String,
 }
 
-/// No client for the API server can be made. An API server that does not answer is no such error.
+/// A client for the API server cannot be made. An API server that does not answer causes no such error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubernetesError {
     /// No configuration, or one that cannot be used.
     #[error("{}: it does not name an API server; give --kubeconfig a file that does", path.as_deref().unwrap_or("no kubeconfig and no service account"))]
     Config {
-        /// The file that was given.
+        /// The kubeconfig that was given; `None` if there was none.
         path: Option<String>,
-        /// Why not.
+        /// Why it cannot be used.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The configuration is there, but no client can be made of it.
+    /// The configuration exists, but no client can be made from it.
     #[error("no connection to the API server can be set up")]
     Client(#[source] kube::Error),
-    /// The runtime or its thread.
+    /// The async runtime or its thread cannot be started.
     #[error("the thread that talks to the API server cannot be started")]
     Thread(#[source] std::io::Error),
 }
@@ -70,7 +70,7 @@ pub async fn connect(kubeconfig: Option<&std::path::Path>) -> Result<Client, Kub
     Client::try_from(config(kubeconfig).await?).map_err(KubernetesError::Client)
 }
 
-/// A client that does not retry 429 and 503: the caller does. Another client waits as long as the answer says, and a
+/// A client that does not retry 429 and 503: the caller does. The default client waits as long as the response says, and a
 /// PodDisruptionBudget that forbids an eviction answers 429.
 ///
 /// # Errors
@@ -99,16 +99,16 @@ async fn config(kubeconfig: Option<&std::path::Path>) -> Result<Config, Kubernet
     Ok(config)
 }
 
-/// A connection without any data for this long is closed. The API server ends each watch earlier than that.
+/// Timeout of a connection without any data. The API server ends each watch earlier than that.
 const SILENCE: Duration = Duration::from_secs(330);
 /// Timeout of a single request.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Waits for an answer, but not for ever.
+/// Waits for a response for at most [`ANSWERED_WITHIN`].
 ///
 /// # Errors
 ///
-/// Those of the request; none in time is one of the connection.
+/// Those of the request; a timeout is a connection error.
 pub(crate) async fn answered<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     let late = |_| {
         let message = format!("no answer within {} s", ANSWERED_WITHIN.as_secs());
@@ -117,7 +117,7 @@ pub(crate) async fn answered<T>(request: impl Future<Output = Result<T, kube::Er
     tokio::time::timeout(ANSWERED_WITHIN, request).await.map_err(late)?
 }
 
-/// What the API server has of one node.
+/// The API server's objects that concern one node.
 #[derive(Debug)]
 pub struct Kubernetes {
     cache: Arc<Cache>,
@@ -125,11 +125,11 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Starts the watches, on a thread of its own. `wake` is called from there whenever an object has changed.
+    /// Starts the watches on a separate thread, which calls `wake` whenever an object has changed.
     ///
     /// # Errors
     ///
-    /// [`KubernetesError`]. An API server that does not answer is none: the watches retry.
+    /// [`KubernetesError`]. An API server that does not answer is no error: the watches retry.
     #[expect(clippy::disallowed_methods, reason = "what speaks to the API server has a thread of its own")]
     pub fn start(connection: Connection, wake: impl Fn() + Send + Sync + 'static) -> Result<Self, KubernetesError> {
         let maps: Vec<(String, String)> =
@@ -160,7 +160,7 @@ impl Kubernetes {
         Ok(Self { cache, outbox })
     }
 
-    /// Where events and this node's report go.
+    /// The queue for events and this node's report.
     pub fn outbox(&self) -> Outbox {
         self.outbox.clone()
     }

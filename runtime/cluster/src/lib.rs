@@ -1,10 +1,10 @@
-//! Where pods and configuration come from: an API server, or a folder of manifests.
+//! Sources of pods and configuration: an API server, or a folder of manifests.
 //!
-//! Reading order: a [`Source`] gives a [`Snapshot`] when something changed. [`Folder`] watches files, [`Kubernetes`] an
-//! API server, to which it also writes events and reports ([`Outbox`]); [`Controller`] counts the fleet.
-//! [`kubelet`] reads a kubelet's own files. [`parse_objects`] reads one text; [`pod_from_value`], [`config_map_from_value`], [`node_from_value`] and
-//! [`policy_module_from_value`] read one object each, and [`Quantity`] one amount. The results are the types of
-//! `qosm_model`; their meaning for a policy is defined in `qosm_model::layering`.
+//! Reading order: a [`Source`] gives a [`Snapshot`] when something changed. [`Folder`] watches files, [`Kubernetes`] an API
+//! server, to which it also writes events and reports ([`Outbox`]); [`Controller`] counts the fleet. [`kubelet`] reads a
+//! kubelet's own files. [`parse_objects`] reads one text; [`pod_from_value`], [`config_map_from_value`], [`node_from_value`] and
+//! [`policy_module_from_value`] read one object each, and [`Quantity`] one amount. The results are the types of `qosm_model`;
+//! their meaning for a policy is defined in `qosm_model::layering`.
 //!
 //! One unusable object does not stop the rest: it becomes a [`Problem`] that names the file, the document and the
 //! field, or the object and the field.

@@ -1,4 +1,4 @@
-//! The node from a manifest.
+//! Reads a Node.
 
 pub(crate) mod resources;
 
@@ -12,7 +12,7 @@ use crate::object::{Read, refused, unknown_fields};
 use crate::quantity::parse_bytes;
 
 /// Reads a Node: its name, labels and annotations, and the amounts of `status.capacity` and `status.allocatable`. `origin` names
-/// the place for problems.
+/// the source in problems.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! `NodePolicyReport`: what the agent of one node does. Cluster-scoped, named like the node, written by its agent alone.
+//! `NodePolicyReport`: what the agent of one node does. Cluster-scoped, and named like the node. Its agent writes it; the
+//! controller writes only its answer.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
@@ -17,10 +18,10 @@ use crate::policy_module::conditions;
 mod colocation;
 mod topology;
 
-/// Interval at which an unchanged report is written again: a deleted one comes back, and an old one shows that its
-/// agent is gone.
+/// Interval at which an unchanged report is written again: this restores a deleted report, and an older report
+/// shows that its agent is gone.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(1800);
-/// The reason for which an agent that has ended is not `Ready`.
+/// Reason of the condition `Ready` of an agent that has ended.
 pub const ENDED: &str = "Ended";
 
 /// The node's name.

@@ -1,4 +1,4 @@
-//! Objects of all kinds out of one text, each with the place where it was found.
+//! Reads objects of all kinds from a text, each with its place in the text.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,13 +18,13 @@ use crate::{config_map_from_value, node_from_value, pod_from_value};
 
 /// The `apiVersion` of qosm's own kinds.
 pub(crate) const API_VERSION: &str = "qosm.io/v1alpha1";
-/// The origin of objects that did not come out of a text.
+/// The origin of objects that did not come from a text.
 pub(crate) const API_SERVER: &str = "the API server";
 
-/// Lists within lists are followed no deeper.
+/// Maximum depth of lists within lists.
 const MAX_DEPTH: usize = 4;
 
-/// What manifests hold.
+/// The objects of manifests or of an API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
     /// Pods, in the order of the text, each once.
@@ -33,46 +33,46 @@ pub struct Objects {
     pub config_maps: Vec<ConfigMap>,
     /// PolicyModules, in the order of the text, each once.
     pub policy_modules: Vec<PolicyModule>,
-    /// Names of PolicyModules that are there and cannot be read, and of which no earlier state is known.
+    /// Names of PolicyModules that exist, cannot be read, and have no known earlier state.
     pub unread_modules: BTreeSet<String>,
     /// The first Node, with the zones of its NodeResourceTopology.
     pub node: Option<Node>,
-    /// What the controller made of the node's report.
+    /// The controller's answer to the node's report.
     pub answer: Option<ControllerAnswer>,
-    /// What cannot be used.
+    /// Objects and fields that cannot be used.
     pub problems: Vec<Problem>,
-    /// Errors of the API server: watches that bring nothing, and objects that cannot be written.
+    /// Errors of the API server: failing watches, and objects that cannot be written.
     pub api_errors: Vec<Problem>,
 }
 
-/// An object, and what about it cannot be used.
+/// An object, and its unusable fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Read<T> {
     /// The object.
     pub object: T,
-    /// Remarks on single fields.
+    /// Problems of single fields.
     pub problems: Vec<Problem>,
 }
 
 /// Reads manifests: a YAML stream or JSON, of kinds `Pod`, `ConfigMap`, `PolicyModule`, `Node`, `NodeResourceTopology`, their lists, and
 /// `List` of any of them.
 ///
-/// `origin` is the text's name in problems, e.g. a file name. Never fails: a document that cannot be read is a problem, and the
-/// others count. Of two objects with one name, and of two pods with one UID, the first counts.
+/// `origin` is the text's name in problems, e.g. a file name. Never fails: a document that cannot be read becomes a problem, and
+/// the others count. Of two objects with one name, and of two pods with one UID, the first counts.
 pub fn parse_objects(text: &str, origin: &str) -> Objects {
     collect(&[&parse(text, origin)])
 }
 
-/// What one text holds, before objects of one name are sorted out.
+/// The objects of one text, before duplicates are removed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Parsed {
     pub(crate) found: Vec<Found>,
     pub(crate) problems: Vec<Problem>,
-    /// Objects that are there but cannot be read; `None` where not even the name can be.
+    /// Keys of unreadable objects; `None` if not even the name is readable.
     pub(crate) broken: Vec<Option<ObjectKey>>,
 }
 
-/// One object, and where it stands.
+/// One object, and its place in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) key: ObjectKey,
@@ -139,7 +139,7 @@ pub(crate) fn parse(text: &str, origin: &str) -> Parsed {
     parsed
 }
 
-/// Brings several texts together, the more important first.
+/// Merges several texts, the more important first.
 pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
     let mut objects = Objects::default();
     let mut names: BTreeMap<&ObjectKey, &str> = BTreeMap::new();
@@ -287,7 +287,7 @@ fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
             parsed.found.push(Found { key: ObjectKey { kind, name }, origin: origin.into(), object, problems });
         }
         Err(problem) => {
-            // Problems name an object; one without a name is named by its place.
+            // A problem names its object, or the place of an object without a name.
             parsed.problems.push(match &key {
                 Some(key) => Problem {
                     object: key.to_string(),
@@ -317,7 +317,7 @@ fn key_of(value: &Value, kind: &str) -> Option<ObjectKey> {
     Some(ObjectKey { kind, name })
 }
 
-/// Why an object is not read at all.
+/// The problem of an object that is not read at all.
 pub(crate) fn refused(origin: &str, kind: &str, misfit: Misfit) -> Problem {
     let Misfit { path, message } = misfit;
     let is_text = ["metadata.labels.", "metadata.annotations.", "data."].iter().any(|above| path.starts_with(above));
@@ -329,7 +329,7 @@ pub(crate) fn refused(origin: &str, kind: &str, misfit: Misfit) -> Problem {
     }
 }
 
-/// Fields that Kubernetes does not have. Objects from an API server are exempt: a newer one has more fields.
+/// Problems of fields that Kubernetes does not have. Objects from an API server are exempt: a newer one has more fields.
 pub(crate) fn unknown_fields(object: &str, origin: &str, paths: Vec<String>) -> Vec<Problem> {
     if origin == API_SERVER {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! Pods from manifests.
 //!
-//! A folder has no API server in front of it, so what the API server would fill in is filled in here: the namespace, requests
-//! from limits, the UID and the QoS class.
+//! Manifests in a folder do not pass an API server, so this module sets its defaults: the namespace, requests from limits, the
+//! UID and the QoS class.
 
 mod binding;
 mod in_force;
@@ -25,12 +25,12 @@ use self::resources::{Amounts, PodAmounts, Reader};
 use self::status::Status;
 use crate::object::{Read, refused, unknown_fields};
 
-/// The origin of an object, and so how far it is trusted.
+/// The origin of a pod, which decides how far the agent trusts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Giver {
-    /// A manifest on the node: its writer may write the cgroups, too.
+    /// A manifest on the node: its author may write the node's cgroups anyway.
     Manifest,
-    /// The API server: the pod's author must not reach beyond the pod.
+    /// The API server: the pod's author must not reach other pods' cgroups.
     ApiServer,
 }
 
@@ -38,16 +38,16 @@ pub enum Giver {
 ///
 /// - A missing namespace is `default`. A missing UID is made of namespace and name: the first 16 bytes of the SHA-256 of
 ///   `qosm/pod/NAMESPACE/NAME`, marked as a UUID of version 8. The UID of a mirror pod that the kubelet made is its
-///   `kubernetes.io/config.hash`; that it did is said by the Node among its owners and by a `kubernetes.io/config.source` other
-///   than `api`. Whether the owner's UID is the Node's is checked where both are known: [`crate::Kubernetes`].
+///   `kubernetes.io/config.hash`; such a pod has a Node among its owners and a `kubernetes.io/config.source` other than `api`.
+///   [`crate::Kubernetes`] knows the Node's UID and compares it with the owner's.
 /// - A pod without `status.phase` is active, and so are its containers without a status: regular ones and sidecars run, init
 ///   containers have ended.
 /// - A missing request equals the limit.
-/// - `qosm.io/cgroup` binds containers to cgroups, see [`CGROUP_ANNOTATION`]; in a pod of the API server it is ignored.
+/// - `qosm.io/cgroup` binds containers to cgroups, see [`CGROUP_ANNOTATION`]; in a pod from the API server the annotation is ignored.
 ///
 /// # Errors
 ///
-/// The field that makes the pod unusable: not of its type, no name, or a name that cannot be one.
+/// The field that makes the pod unusable: it has the wrong type, or the name is missing or invalid.
 pub fn pod_from_value(value: Value, origin: &str, giver: Giver) -> Result<Read<Pod>, Problem> {
     let (read, unknown) = crate::typed::read::<v1::Pod>(value).map_err(|misfit| refused(origin, "Pod", misfit))?;
     let v1::Pod { metadata, spec, status } = read;
@@ -218,7 +218,7 @@ fn check_name(origin: &str, field: &str, name: &str) -> Result<(), Problem> {
     Err(problem(origin, field, message))
 }
 
-/// Names become parts of paths and of messages; everything that Kubernetes takes for one passes.
+/// Whether a text may be part of paths and messages; every valid Kubernetes name passes.
 pub(crate) fn is_name(name: &str) -> bool {
     const MAX_LENGTH: usize = 253;
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -245,7 +245,7 @@ fn check_class(read: &mut Read<Pod>, origin: &str) {
 fn made_uid(namespace: &str, name: &str) -> String {
     let digest: [u8; 32] = Sha256::digest(format!("qosm/pod/{namespace}/{name}")).into();
     let mut bytes: Vec<u8> = digest.into_iter().take(16).collect();
-    // RFC 9562, section 5.8: version 8 is for UUIDs that are made in one's own way.
+    // RFC 9562, section 5.8: version 8 is for custom UUIDs.
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -229,11 +229,11 @@ pub struct DigestCount {
 }
 
 impl PolicyModuleSpec {
-    /// Whether a node is selected.
+    /// Whether `nodeSelector` matches a node.
     ///
     /// # Errors
     ///
-    /// What about the selector cannot be understood.
+    /// Why the selector is invalid.
     pub fn selects(&self, node: &Node) -> Result<bool, String> {
         let Some(selector) = &self.node_selector else { return Ok(true) };
         let selector = Selector::try_from(selector.clone()).map_err(|error| error.to_string())?;
@@ -242,9 +242,9 @@ impl PolicyModuleSpec {
 }
 
 impl Rollout {
-    /// Whether a node takes changes of a module now: `paused` is not set, and the node is among the first `percent`. Its place is
-    /// the first eight bytes, big-endian, of the SHA-256 of `MODULE/NODE`, modulo 100: it never changes, and another module puts
-    /// other nodes first.
+    /// Whether a node takes changes of a module now: `paused` is not set, and the node is among the first `percent`. The node's
+    /// place is the first eight bytes, big-endian, of the SHA-256 of `MODULE/NODE`, modulo 100: it never changes, and differs
+    /// from module to module.
     pub fn reaches(&self, module: &str, node: &str) -> bool {
         let digest = Sha256::digest(format!("{module}/{node}"));
         let mut first = [0; 8];
@@ -253,7 +253,7 @@ impl Rollout {
     }
 }
 
-/// Reads a PolicyModule. `origin` names the place for problems.
+/// Reads a PolicyModule. `origin` names the source in problems.
 ///
 /// # Errors
 ///
@@ -261,7 +261,7 @@ impl Rollout {
 pub fn policy_module_from_value(value: Value, origin: &str) -> Result<Read<PolicyModule>, Problem> {
     let (read, mut unknown) = crate::typed::read_as::<PolicyModule>(value, API_VERSION)
         .map_err(|misfit| refused(origin, "PolicyModule", misfit))?;
-    // The derived type has none of them: they are what it was chosen by.
+    // The derived type lacks these two fields: they selected the type.
     unknown.retain(|path| !matches!(path.as_str(), "apiVersion" | "kind"));
     let name = read.metadata.name.clone().filter(|name| !name.is_empty()).ok_or_else(|| Problem {
         object: origin.into(),
@@ -288,7 +288,7 @@ fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// Conditions as a map by their type, so that two writers do not overwrite each other's.
+/// Schema of conditions as a map by type, so that two writers do not overwrite each other's.
 pub(crate) fn conditions(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
     let item = <Condition as JsonSchema>::json_schema(generator);
     schemars::json_schema!({

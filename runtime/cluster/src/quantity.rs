@@ -1,21 +1,21 @@
-//! Kubernetes quantities, exactly.
+//! Exact Kubernetes quantities.
 //!
-//! The crates that read them go through floating point, which rounds the way it likes and takes `inf` for a number. A request
-//! of `9007199254740993` bytes has to stay that, and `0.1Gi` has to become 107374183 bytes and not 107374182.
+//! Existing crates parse quantities as floating point, which rounds and accepts `inf`. A request of `9007199254740993` bytes must
+//! stay exactly that, and `0.1Gi` must become 107374183 bytes, not 107374182.
 
 use std::fmt;
 
 use qosm_model::unit::Bytes;
 
-/// Nano-units in one unit: the finest that Kubernetes keeps.
+/// Nano-units in one unit: Kubernetes' finest resolution.
 const NANO: u128 = 1_000_000_000;
-/// Kubernetes caps every quantity here.
+/// Kubernetes' upper bound of quantities, in nano-units.
 const MAX: u128 = i64::MAX as u128 * NANO;
-/// Longer text is refused before it costs anything.
+/// Maximum length of a text in bytes; longer text is refused unread.
 const MAX_LENGTH: usize = 256;
 
-/// A quantity that is not negative, exact to a billionth of its unit: what is finer is rounded up, what is larger than
-/// 2^63 − 1 is capped, both as Kubernetes does it.
+/// A non-negative quantity, exact to a billionth of its unit. As in Kubernetes, finer values are rounded up,
+/// and values above 2^63 − 1 are capped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity {
     nanos: u128,
@@ -33,21 +33,21 @@ pub fn parse_bytes(text: &str) -> Result<Bytes, QuantityError> {
 /// Why text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// There is no digit, or a second point, or no text.
+    /// The text has no digit before its suffix.
     #[error("it does not begin with a number")]
     Number,
-    /// The text after the number is no suffix.
+    /// The text after the number is no valid suffix.
     #[error("`{0}` is none of the suffixes n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, and no exponent")]
     Suffix(String),
     /// Resources cannot be negative.
     #[error("it is negative")]
     Negative,
-    /// No quantity is this long.
+    /// The text is too long.
     #[error("it is longer than {MAX_LENGTH} characters")]
     Long,
 }
 
-/// What the digits are multiplied with.
+/// The factor of the digits.
 #[derive(Clone, Copy)]
 enum Scale {
     /// 10 to this power.
@@ -57,11 +57,11 @@ enum Scale {
 }
 
 impl Quantity {
-    /// Nothing.
+    /// The quantity 0.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// Reads a quantity as Kubernetes spells it: `100m`, `1.5Gi`, `2e3`, `.5`. No white space, no sign other than `+`, unless
-    /// the number is 0.
+    /// Reads a quantity in Kubernetes' notation: `100m`, `1.5Gi`, `2e3`, `.5`. White space is refused, and so
+    /// is a minus sign, except before a 0.
     ///
     /// # Errors
     ///
@@ -87,12 +87,12 @@ impl Quantity {
         Ok(Self { nanos })
     }
 
-    /// The quantity in its unit, rounded up: bytes for memory, pieces for most others.
+    /// The quantity in its unit, rounded up: bytes for memory, whole items for most other resources.
     pub fn units(self) -> u64 {
         u64::try_from(self.nanos.div_ceil(NANO)).unwrap_or(u64::MAX)
     }
 
-    /// The quantity in thousandths, rounded up; 2^64 − 1 where there are more.
+    /// The quantity in thousandths, rounded up, and capped at 2^64 − 1.
     pub fn millis(self) -> u64 {
         u64::try_from(self.nanos.div_ceil(NANO / 1000)).unwrap_or(u64::MAX)
     }
@@ -102,14 +102,14 @@ impl Quantity {
         self.nanos == 0
     }
 
-    /// The sum, capped.
+    /// The sum, capped at 2^63 − 1.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { nanos: (self.nanos + other.nanos).min(MAX) }
     }
 }
 
-/// In the largest unit that leaves no fraction behind the point but that of the nano-units.
+/// Formats the quantity as an integer in the largest of the units 1, `m`, `u` and `n` that is exact.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.nanos {
@@ -149,7 +149,7 @@ fn scale(suffix: &str) -> Option<Scale> {
             if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
-            // Beyond this the number is nothing or everything, whatever its digits are.
+            // Beyond this exponent the number is rounded or capped, whatever its digits are.
             const FAR: i64 = 10_000;
             let far = if exponent.starts_with('-') { -FAR } else { FAR };
             Scale::Ten(exponent.parse().unwrap_or(far).clamp(-FAR, FAR))
@@ -158,7 +158,7 @@ fn scale(suffix: &str) -> Option<Scale> {
     Some(scale)
 }
 
-/// The number in nano-units, by moving the point within a row of decimal digits: exact, and bounded by the length of the text.
+/// The number in nano-units. Shifts the decimal point within the row of digits: exact, and bounded by the text's length.
 fn nanos(whole: &str, fraction: &str, scale: Scale) -> u128 {
     let mut row: Vec<u8> = whole.bytes().chain(fraction.bytes()).map(|byte| byte - b'0').collect();
     let power = match scale {

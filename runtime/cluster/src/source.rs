@@ -1,18 +1,19 @@
-//! A source of pods and configuration.
+//! The trait of sources of pods and configuration.
 
 use crate::object::Objects;
 
-/// Everything that a source holds, each object once; what cannot be read is among the problems.
+/// All objects of a source, each once; unreadable objects are among the problems.
 pub type Snapshot = Objects;
 
-/// Where pods and configuration come from. Asked by the loop at each tick, and whenever it is woken; never waits.
+/// A source of pods and configuration. The agent's loop calls it at each tick and at each wake-up; no method waits.
 pub trait Source {
-    /// Everything, at first and whenever it has changed since.
+    /// All objects, on the first call and after each change; `None` if nothing has changed.
     fn poll(&mut self) -> Option<Snapshot>;
 
     /// Whether something may have changed, for a loop with other wake-ups.
     fn has_changes(&self) -> bool;
 
-    /// What has not arrived yet. Until then the agent does nothing: a pod that has not been listed would look deleted.
+    /// The objects that have not arrived yet; `None` if all have. Until then the agent does nothing: a pod that
+    /// is not listed yet would look deleted.
     fn waits_for(&self) -> Option<String>;
 }

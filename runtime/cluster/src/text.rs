@@ -1,16 +1,16 @@
-//! Text to JSON values: YAML streams, JSON, or both mixed.
+//! Parses text into JSON values: YAML streams, JSON, or both mixed.
 
 use serde_json::Value;
 
 /// One document of a stream.
 pub(crate) struct Document {
-    /// Its place among those that are not empty, from 1.
+    /// Position among the non-empty documents, from 1.
     pub(crate) number: usize,
     /// The value, or the error.
     pub(crate) value: Result<Value, String>,
 }
 
-/// Splits a stream and reads each document by itself, so that a broken one does not take the others along.
+/// Splits a stream and reads each document separately, so that a broken document does not affect the others.
 pub(crate) fn documents(text: &str) -> Vec<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut documents = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) fn documents(text: &str) -> Vec<Document> {
     documents
 }
 
-/// Pieces between the lines that begin a document, each with the number of lines before it.
+/// The pieces between lines that start a document, each with the number of lines before it.
 fn pieces(text: &str) -> Vec<(u64, &str)> {
     let mut pieces = Vec::new();
     let (mut start, mut start_line, mut at) = (0, 0, 0);
@@ -32,7 +32,7 @@ fn pieces(text: &str) -> Vec<(u64, &str)> {
         let marks =
             line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']));
         let before = &text[start..at];
-        // A directive belongs to the document that its `---` begins.
+        // A directive belongs to the document that the next `---` starts.
         if marks && !before.trim_start().starts_with('%') {
             pieces.push((start_line, before));
             (start, start_line) = (at, line_number);
@@ -59,7 +59,7 @@ fn values(first_line: u64, piece: &str) -> Vec<Result<Value, String>> {
         for value in serde_json::Deserializer::from_str(json).into_iter::<Value>() {
             match value {
                 Ok(value) => values.push(Ok(value)),
-                // Braces are YAML as well, and the other reader may do better.
+                // Braces are valid YAML, so try that parser.
                 Err(json) if values.is_empty() => {
                     let yaml = yaml(first_line, piece);
                     return vec![yaml.map_err(|yaml| format!("it is not JSON ({json}), and {yaml}"))];

@@ -11,9 +11,9 @@ use crate::node::resources;
 use crate::object::{Read, refused};
 use crate::typed::read_as;
 
-/// The group of the kind.
+/// API group of NodeResourceTopology.
 pub(crate) const GROUP: &str = "topology.node.k8s.io";
-/// Its versions, the newer first; both have the fields that count here.
+/// Versions of the kind, the newest first; both have the fields that are read here.
 pub(crate) const VERSIONS: [&str; 2] = ["v1alpha2", "v1alpha1"];
 
 /// The zones of one node.
@@ -21,7 +21,7 @@ pub(crate) const VERSIONS: [&str; 2] = ["v1alpha2", "v1alpha1"];
 pub struct Topology {
     /// The node's name.
     pub node: String,
-    /// In the order of their numbers.
+    /// The zones, in the order of their numbers.
     pub zones: Vec<NodeZone>,
 }
 
@@ -48,12 +48,12 @@ struct Resource {
     allocatable: Option<Quantity>,
 }
 
-/// Reads a NodeResourceTopology. Zones of other types than `Node` do not count; one whose name does not end in the number of a NUMA
-/// node is reported, and the others count.
+/// Reads a NodeResourceTopology. Zones of other types than `Node` are ignored. A zone whose name does not end in the number of a
+/// NUMA node becomes a problem.
 ///
 /// # Errors
 ///
-/// The field that is not of its type.
+/// The field that has the wrong type.
 pub fn topology_from_value(value: Value, origin: &str) -> Result<Read<Topology>, Problem> {
     let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let known = VERSIONS.map(|version| format!("{GROUP}/{version}"));

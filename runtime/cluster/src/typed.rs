@@ -1,9 +1,9 @@
-//! From a JSON value to a Kubernetes type, with the path of whatever does not fit.
+//! Deserializes JSON values into Kubernetes types, with the path of a misfit.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A value that is not of its type.
+/// A value with the wrong type.
 pub(crate) struct Misfit {
     /// Path of the field; empty for the whole object.
     pub(crate) path: String,
@@ -11,21 +11,21 @@ pub(crate) struct Misfit {
     pub(crate) message: String,
 }
 
-/// Reads an object; also gives the paths of fields that the type does not have.
+/// Reads an object of API version `v1`, and the paths of the fields that the type does not have.
 ///
 /// # Errors
 ///
-/// The first field that is not of its type.
+/// The first field that has the wrong type.
 pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<(T, Vec<String>), Misfit> {
     read_as(value, "v1")
 }
 
-/// Reads an object of an API version. Fields that are unknown are misspelt only in what a person wrote: a server's answer may be newer
-/// than this program, and nobody writes a status by hand.
+/// Reads an object of an API version, and the paths of unknown fields. Unknown fields count only in hand-written objects, and not
+/// in their status: an API server may be newer than this program.
 ///
 /// # Errors
 ///
-/// The first field that is not of its type.
+/// The first field that has the wrong type.
 pub(crate) fn read_as<T: DeserializeOwned>(mut value: Value, api: &str) -> Result<(T, Vec<String>), Misfit> {
     if let Some(version) = value.get("apiVersion").filter(|version| !version.is_null() && *version != api) {
         return Err(Misfit { path: "apiVersion".into(), message: format!("{version} is not \"{api}\"") });
@@ -51,7 +51,7 @@ pub(crate) fn read_as<T: DeserializeOwned>(mut value: Value, api: &str) -> Resul
     }
 }
 
-/// Whether an API server gave an object out: it numbers what it stores.
+/// Whether an object comes from an API server: only stored objects have a resource version.
 fn is_from_server(value: &Value) -> bool {
     let text = |field: &str| value["metadata"][field].as_str().is_some_and(|text| !text.is_empty());
     text("uid") && text("resourceVersion")
@@ -71,8 +71,8 @@ fn dotted(path: &serde_ignored::Path<'_>) -> String {
     }
 }
 
-/// Kubernetes accepts `cpu: 1` for `cpu: "1"`. Other values are left to the parser of the quantity, so that one bad
-/// amount does not cost the whole object.
+/// Turns `cpu: 1` into `cpu: "1"`, as Kubernetes accepts both. Other values are left to the parser of quantities, so that one bad
+/// amount does not make the whole object unreadable.
 fn quote_quantities(value: &mut Value) {
     const LISTS: [&str; 6] = ["requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources"];
     const SINGLE: [&str; 2] = ["sizeLimit", "divisor"];
@@ -86,7 +86,7 @@ fn quote_quantities(value: &mut Value) {
                         amounts.values_mut().for_each(quote);
                     }
                     value if SINGLE.contains(&name.as_str()) && !value.is_null() => quote(value),
-                    // Labels and annotations hold strings, whatever they are called.
+                    // Labels, annotations and data hold strings, whatever their keys are.
                     _ if matches!(name.as_str(), "labels" | "annotations" | "data") => {}
                     value => quote_quantities(value),
                 }

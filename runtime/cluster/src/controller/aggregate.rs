@@ -1,4 +1,4 @@
-//! Counting: from nodes, their reports and the PolicyModules to each PolicyModule's status.
+//! Computes each PolicyModule's status from the nodes, their reports and the PolicyModules.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,17 @@ use crate::kubernetes::events::CONTROLLER;
 use crate::node_report::{ENDED, NodePolicyReportStatus, ReportedPolicy, ReportedProblem};
 use crate::policy_module::{DigestCount, PolicyModule, PolicyModuleStatus};
 
-/// A report that is older is of an agent that is gone: two refreshes may be lost.
+/// Age beyond which a report's agent counts as silent: two refreshes may be lost.
 const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(65 * 60);
-/// Nodes that are named in a message.
+/// Maximum number of nodes named in a message.
 const MAX_NAMED: usize = 3;
-/// Different problems about one object that are published.
+/// Maximum number of different problems published about one object.
 const MAX_MESSAGES: usize = 3;
 
-/// Objects of one kind by name, as far as they are counted.
+/// Objects of one kind by name, reduced to what is counted.
 #[derive(Debug)]
 pub struct ObjectSet<T> {
-    /// What is known.
+    /// The objects of the last complete list, with the changes since.
     pub objects: BTreeMap<String, T>,
     listed: Option<BTreeMap<String, T>>,
     is_synced: bool,
@@ -37,7 +37,7 @@ impl<T> Default for ObjectSet<T> {
 }
 
 impl<T> ObjectSet<T> {
-    /// Takes one event of a watch. `true` once a list is complete.
+    /// Applies one event of a watch. Returns `true` once the first list is complete.
     pub(super) fn take<K: kube::ResourceExt>(
         &mut self,
         event: Event<K>,
@@ -57,27 +57,27 @@ impl<T> ObjectSet<T> {
     }
 }
 
-/// What of a report is counted.
+/// The part of a report that is counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportCounts {
     /// The policies of the node.
     pub policies: Vec<ReportedPolicy>,
-    /// What is wrong with what was written.
+    /// Problems of annotations, ConfigMaps and modules.
     pub problems: Vec<ReportedProblem>,
-    /// Time of the report: by the API server's clock where it recorded that, else by the node's.
+    /// Time of the report: by the API server's clock if `managedFields` has it, else by the node's.
     pub reported_at: Option<Time>,
     /// Whether its agent has ended.
     pub has_ended: bool,
 }
 
 impl ReportCounts {
-    /// Whether its last report is so old that its agent must be gone.
+    /// Whether the report is older than [`SILENT_AFTER`].
     fn is_silent(&self, now: &Time) -> bool {
         let is_old = |reported: &Time| now.0.duration_since(reported.0) > SILENT_AFTER;
         self.reported_at.as_ref().is_some_and(is_old)
     }
 
-    /// Reads a report. One that cannot be read, of an agent of another version, counts nothing.
+    /// Reads a report. An unreadable report, such as one from another agent version, counts as empty.
     pub fn read(report: DynamicObject) -> Self {
         #[derive(Default, Deserialize)]
         struct Report {
@@ -97,12 +97,12 @@ impl ReportCounts {
     }
 }
 
-/// The fleet.
+/// The watched objects of the fleet, and the statuses written last.
 #[derive(Debug, Default)]
 pub struct Aggregate {
     /// The nodes, with their labels.
     pub nodes: ObjectSet<Node>,
-    /// Their reports.
+    /// The nodes' reports.
     pub reports: ObjectSet<ReportCounts>,
     /// The PolicyModules.
     pub modules: ObjectSet<PolicyModule>,
@@ -110,12 +110,12 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// Each PolicyModule's status where it is not what was written last.
+    /// The PolicyModule statuses that differ from those written last.
     pub(super) fn changed(&mut self, now: &Time) -> Vec<(String, PolicyModuleStatus)> {
         self.written.retain(|name, _| self.modules.objects.contains_key(name));
         let mut changed = Vec::new();
         for (name, module) in &self.modules.objects {
-            // An object without a status was created again, whatever was written to the former one.
+            // An object without a status was created anew: the status written to its predecessor does not count.
             let before = module.status.as_ref().and_then(|status| self.written.get(name).or(Some(status)));
             let status = count(module, &self.nodes.objects, &self.reports.objects, before, now);
             if before != Some(&status) {
@@ -125,12 +125,12 @@ impl Aggregate {
         changed
     }
 
-    /// Remembers what was written: the watch brings it back later.
+    /// Remembers a written status until the watch delivers it.
     pub(super) fn written(&mut self, name: &str, status: PolicyModuleStatus) {
         self.written.insert(name.to_owned(), status);
     }
 
-    /// What nodes complain about, by the object that it is about; of many different problems about one object the most frequent.
+    /// The problems that nodes report, by object. If nodes report many different problems about one object, only the most frequent.
     pub(super) fn problems(&self, now: &Time) -> BTreeMap<String, String> {
         let mut reported: BTreeMap<String, BTreeMap<String, Vec<&str>>> = BTreeMap::new();
         let mut add = |about: String, message: String, node| {
@@ -179,7 +179,7 @@ impl Aggregate {
     }
 }
 
-/// Counts one PolicyModule. `before` is its status until now: conditions that stay keep their time.
+/// Counts one PolicyModule. `before` is its previous status: unchanged conditions keep their transition time.
 pub fn count(
     module: &PolicyModule,
     nodes: &BTreeMap<String, Node>,
@@ -261,7 +261,7 @@ pub fn count(
     }
 }
 
-/// The state of a policy that is evaluated.
+/// `state` of a policy that is evaluated.
 const RUNNING: &str = "running";
 
 type ConditionParts = (&'static str, bool, &'static str, String);

@@ -1,12 +1,12 @@
-//! What reports ask of the controller: extended resources on their Nodes, and evictions of their pods.
+//! What reports request from the controller: extended resources on their Nodes, and evictions of their pods.
 //!
-//! [`Colocation`] decides and does nothing itself: it takes what the watches bring ([`Colocation::node`], [`Colocation::report`]),
-//! says what is [due](Colocation::due), and takes what became of it ([`Colocation::done`]). Time is an input. The requests to
-//! the API server are in [`carry_out`].
+//! [`Colocation`] only decides: it takes the watches' events ([`Colocation::node`], [`Colocation::report`]), returns the jobs
+//! that are [due](Colocation::due), and takes their outcomes ([`Colocation::done`]). Time is an input. The requests to the API
+//! server are in [`carry_out`].
 //!
-//! An agent is believed as far as its own node goes, and no further: a resource has to be one that the operator allows, its amount
-//! one that the node can have, and a pod one that stands on the node of the report, by its UID. What no report claims any more is
-//! withdrawn: the report is stale by the API server's clock, its agent has ended, it is gone, or it no longer names the resource.
+//! The controller trusts an agent with its own node only: a resource must be one that the operator allows, in an amount that the node can
+//! have, and a pod must run on the node of the report and have the reported UID. A resource that no report claims any more is withdrawn:
+//! the report is stale by the API server's clock, its agent has ended, the report is gone, or it no longer names the resource.
 
 mod attempts;
 mod budget;
@@ -43,63 +43,63 @@ use crate::node_report::{
     ControllerAnswer, EvictionAnswer, EvictionOutcome, MAX_EVICTIONS, MAX_RESOURCES, ReportedEviction, ResourceAnswer,
 };
 
-/// What the operator allows.
+/// The operator's rules for colocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColocationRules {
-    /// Of resources.
+    /// Rules for published resources.
     pub publication: PublicationRules,
-    /// Of evictions.
+    /// Rules for evictions.
     pub evictions: EvictionRules,
 }
 
 /// Which pods may be evicted, and how many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionRules {
-    /// How many within a minute.
+    /// Maximum number of evictions per minute.
     pub per_minute: PerMinute,
     /// Namespaces whose pods are never evicted.
     pub protected_namespaces: BTreeSet<String>,
-    /// Whether pods of DaemonSets are, which come back at once.
+    /// Whether pods of DaemonSets may be evicted; their DaemonSet recreates them at once.
     pub daemon_set_pods: bool,
 }
 
-/// Something to do.
+/// A request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Job {
     /// A merge patch of a Node's status.
     Publish { node: String, patch: Value },
     /// Shares of NUMA nodes, for the node's NodeResourceTopology.
     PublishZones { node: String, zones: Zones },
-    /// An eviction that the budgets allow, and what was said about it before.
+    /// An eviction that the budgets allow. `told` is the message of the previous answer.
     Evict { node: String, eviction: ReportedEviction, told: Option<String> },
-    /// Whether a pod that was evicted is gone.
+    /// A check whether an evicted pod is gone.
     Look { node: String, eviction: ReportedEviction },
     /// The answer to a report.
     Answer { node: String, answer: ControllerAnswer },
 }
 
-/// What became of it.
+/// The outcome of a [`Job`].
 #[derive(Debug)]
 pub(super) enum Done {
-    /// The Node as it is now, or why it was not written.
+    /// The Node after the write, or why the write failed.
     Published(String, Result<Box<NodeView>, String>),
-    /// Why the shares were not written; nothing where nobody keeps such an object.
+    /// Why the shares were not written; `Ok` also if the node has no NodeResourceTopology.
     PublishedZones(String, Zones, Result<(), String>),
-    /// Of the pod with this UID.
+    /// Node, the pod's UID, and how the eviction ended.
     Evicted(String, String, Ended),
-    /// `true`: it is gone.
+    /// Node, the pod's UID, and `true` if the pod is gone.
     Looked(String, String, bool),
     /// Whether the answer was written.
     Answered(String, ControllerAnswer, Result<(), String>),
 }
 
-/// All nodes with something to do for them.
+/// The nodes and reports, and the jobs that follow from them.
 #[derive(Debug)]
 pub(super) struct Colocation {
     rules: ColocationRules,
     nodes: BTreeMap<String, Entry>,
     budget: Budget,
-    /// Names that the list under way has brought; `None` outside of a list.
+    /// Names in the unfinished list; `None` if no list is in progress.
     listed_nodes: Option<BTreeSet<String>>,
     listed_reports: Option<BTreeSet<String>>,
 }
@@ -113,7 +113,7 @@ struct Entry {
     publishing: Attempts,
     answering: Attempts,
     zones: ZonesState,
-    /// Looked at when this is reached; `None` = nothing will happen by itself.
+    /// When to look at this node again; `None` if only an event changes anything.
     due: Option<Duration>,
 }
 
@@ -122,7 +122,7 @@ impl Colocation {
         Self { rules, nodes: BTreeMap::new(), budget: Budget::default(), listed_nodes: None, listed_reports: None }
     }
 
-    /// Takes what the watch of Nodes brings.
+    /// Applies an event of the watch of Nodes.
     pub(super) fn node(&mut self, event: &Event<NodeView>, now: Now) {
         match event {
             Event::Init => self.listed_nodes = Some(BTreeSet::new()),
@@ -144,11 +144,11 @@ impl Colocation {
     fn node_is(&mut self, name: &str, state: Option<NodeState>, now: Now) {
         if let Some(state) = state {
             let entry = self.nodes.entry(name.to_owned()).or_default();
-            // The answer to a patch may be ahead of the watch.
+            // The response to a patch may be ahead of the watch.
             if entry.state.as_ref().is_some_and(|known| state.is_older_than(known)) {
                 return;
             }
-            // Most news of a Node are its heartbeats.
+            // Most changes of a Node are heartbeats.
             let same = entry
                 .state
                 .as_ref()
@@ -166,7 +166,7 @@ impl Colocation {
         }
     }
 
-    /// Takes what the watch of reports brings.
+    /// Applies an event of the watch of reports.
     pub(super) fn report(&mut self, event: &Event<DynamicObject>, now: Now) {
         match event {
             Event::Init => self.listed_reports = Some(BTreeSet::new()),
@@ -203,7 +203,7 @@ impl Colocation {
         entry.due = Some(now.running);
     }
 
-    /// The node's NodeResourceTopology was just made, without shares.
+    /// Notes that the node's NodeResourceTopology was just created, without shares: they are written again.
     pub(super) fn topology_is_made(&mut self, node: &str, now: Now) {
         if let Some(entry) = self.nodes.get_mut(node) {
             (entry.zones.written, entry.due) = (None, Some(now.running));
@@ -216,7 +216,7 @@ impl Colocation {
         }
     }
 
-    /// What is to be done now.
+    /// The jobs that are due now.
     pub(super) fn due(&mut self, now: Now) -> Vec<Job> {
         let mut jobs = Vec::new();
         for (name, entry) in &mut self.nodes {
@@ -227,7 +227,7 @@ impl Colocation {
         jobs
     }
 
-    /// Takes back a job that was not begun. It is due again as soon as the controller acts again.
+    /// Takes back a job that did not start. The job is due again as soon as the controller acts again.
     pub(super) fn abandoned(&mut self, job: &Job, now: Now) {
         let (Job::Publish { node, .. }
         | Job::PublishZones { node, .. }
@@ -251,7 +251,7 @@ impl Colocation {
         }
     }
 
-    /// An eviction did not happen: others may take its place in the budgets.
+    /// Returns the budget of an eviction that did not happen, and looks again at the nodes that wait for it.
     fn give_back(&mut self, uid: &str, now: Now) {
         self.budget.give_back(uid);
         for entry in self.nodes.values_mut().filter(|entry| entry.evictions.values().any(|attempt| attempt.is_held)) {
@@ -259,7 +259,7 @@ impl Colocation {
         }
     }
 
-    /// Takes what became of a job.
+    /// Applies the outcome of a job.
     pub(super) fn done(&mut self, done: Done, now: Now) {
         let (Done::Published(node, _)
         | Done::PublishedZones(node, ..)
@@ -317,7 +317,7 @@ impl Colocation {
     }
 }
 
-/// Takes over what another controller has answered: nobody is evicted twice, and what it evicted counts.
+/// Adopts the answers of the controller that acted before: no pod is evicted twice, and earlier evictions count towards the budgets.
 fn adopt(
     attempts: &mut BTreeMap<String, Attempt>,
     budget: &mut Budget,
@@ -343,7 +343,7 @@ fn adopt(
 }
 
 impl Entry {
-    /// Says what is to be done for one node, and when to look at it again.
+    /// Adds the jobs for one node, and sets when to look at the node again.
     fn look(&mut self, name: &str, rules: &ColocationRules, budget: &mut Budget, now: Now, jobs: &mut Vec<Job>) {
         let mut next = Next { now: now.running, at: None };
         let counts = |within: &dyn Fn(&Request) -> Duration| {
@@ -403,7 +403,7 @@ impl Entry {
         let asked = self.request.as_ref().map_or(&[][..], |request| &request.evictions);
         let asked: BTreeSet<String> = asked.iter().map(|eviction| eviction.uid.clone()).collect();
         self.evictions.retain(|uid, attempt| asked.contains(uid) || attempt.attempts.is_under_way);
-        // What is urgent first: the budgets may not suffice for all.
+        // The most urgent first: the budgets may not suffice for all.
         let mut wanted = wanted.unwrap_or_default();
         wanted.truncate(MAX_EVICTIONS);
         wanted.sort_by_key(|eviction| std::cmp::Reverse(eviction.urgency));
@@ -437,7 +437,7 @@ impl Entry {
                 }
                 Err(exceeded) => {
                     attempt.is_held = true;
-                    // Whoever asks need not ask for another pod instead, unless there never will be room.
+                    // `Pending` keeps the policy from choosing another pod; `Refused` if the budget is 0.
                     let outcome =
                         if exceeded.is_for_good { EvictionOutcome::Refused } else { EvictionOutcome::Pending };
                     attempt.answer(eviction.uid, outcome, exceeded.message, now.server);
@@ -449,7 +449,7 @@ impl Entry {
         answers.filter_map(|(_, attempt)| attempt.answer.clone()).take(MAX_EVICTIONS).collect()
     }
 
-    /// Answers a report if the answer is not what stands there.
+    /// Answers a report if the answer differs from the one in the report.
     fn answer(
         &mut self,
         name: &str,
@@ -466,7 +466,7 @@ impl Entry {
             None => is_empty,
             Some(before) => before.resources == answer.resources && before.evictions == answer.evictions,
         };
-        // Amounts that are on their way to the Node have their answer in a moment.
+        // The amounts that are being written are answered when the write is done.
         if same || self.publishing.is_under_way {
             return;
         }

@@ -1,8 +1,8 @@
-//! Which of several controllers acts: the one that holds a Lease, as Kubernetes' own controllers have it.
+//! Leader election by a Lease, as Kubernetes' own controllers do it.
 //!
-//! Whether a holder is alive is judged by how long its Lease did not change, on a clock that only runs; times that are written in a
-//! Lease come from clocks that may differ or jump, and are compared with nothing. The API server's record of the last write is also
-//! how far its clock is from this one's.
+//! A holder counts as alive while its Lease changes, measured by the monotonic clock. The times in a Lease come
+//! from clocks that may differ or jump, so they are not compared. The API server's record of the last write
+//! shows how far its clock differs from this process's.
 
 use std::time::Duration;
 
@@ -17,38 +17,38 @@ use tokio::time::Instant;
 use super::CONTROLLER;
 use crate::kubernetes::explain;
 
-/// Which Lease, and who asks for it.
+/// The Lease, and the identity of this controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
-    /// Its namespace.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Lease.
     pub name: String,
-    /// Differs from that of every other controller.
+    /// Holder identity, unique among the controllers.
     pub identity: String,
 }
 
-/// A Lease that did not change for so long is free.
+/// A Lease unchanged for this long is free.
 const DURATION: Duration = Duration::from_secs(15);
-/// The holder stops to act when it could not renew its Lease for so long: before another begins.
+/// The holder stops acting this long after its last renewal: before another controller begins.
 const ACTS_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// A request that takes longer has failed: the next one is due.
+/// Timeout of a request.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 
-/// What is known of the Lease.
+/// Whether this controller acts, and the API server's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Leadership {
-    /// Until when this controller acts.
+    /// When this controller stops acting without a renewal; `None` if it does not hold the Lease.
     until: Option<Instant>,
-    /// How far the API server's clock is ahead of this one's.
+    /// How far the API server's clock is ahead of this process's.
     pub(super) server_ahead: SignedDuration,
 }
 
 impl Leadership {
-    /// That of the only controller.
+    /// The leadership of the only controller: it never ends.
     pub(super) fn of_one() -> Self {
-        // A century: no moment of this process is later.
+        // A century: longer than any process runs.
         let until = Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600);
         Self { until: Some(until), server_ahead: SignedDuration::ZERO }
     }
@@ -58,23 +58,23 @@ impl Leadership {
     }
 }
 
-/// The Lease as it was seen last, and since when it is so.
+/// The last seen version of the Lease, and when it was first seen.
 #[derive(Clone, Debug, PartialEq)]
 struct Observed {
     version: Option<String>,
     since: Duration,
 }
 
-/// What is to be done about a Lease.
+/// The next step for a Lease.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// Another holds it.
+    /// Another controller holds the Lease.
     Wait,
-    /// It is written with this specification.
+    /// Write the Lease with this specification.
     Write(LeaseSpec),
 }
 
-/// Takes a Lease and renews it, for ever.
+/// Acquires the Lease and renews it, forever.
 pub(super) async fn hold(client: Client, lease: LeaseName, told: watch::Sender<Leadership>) {
     let leases: Api<Lease> = Api::namespaced(client, &lease.namespace);
     let begun = Instant::now();
@@ -98,7 +98,7 @@ pub(super) async fn hold(client: Client, lease: LeaseName, told: watch::Sender<L
     }
 }
 
-/// `true` if something has changed.
+/// Updates the leadership after a round. Always returns `true`, because each renewal changes `until`.
 fn lead(leadership: &mut Leadership, held: Option<SignedDuration>, asked: Instant, lease: &LeaseName) -> bool {
     let did = leadership.acts();
     match held {
@@ -112,7 +112,8 @@ fn lead(leadership: &mut Leadership, held: Option<SignedDuration>, asked: Instan
     true
 }
 
-/// One look at the Lease, and a write if it is ours to write. Returns how far the API server's clock is ahead, if it is held.
+/// Reads the Lease, and writes it if it is free or held by this controller. Returns how far the API server's clock is ahead, or
+/// `None` if this controller does not hold the Lease.
 async fn round(
     leases: &Api<Lease>,
     lease: &LeaseName,
@@ -130,7 +131,7 @@ async fn round(
     let Step::Write(spec) = step(spec, &lease.identity, unchanged, own) else { return Ok(None) };
     let metadata = found.map_or_else(
         || ObjectMeta { name: Some(lease.name.clone()), ..ObjectMeta::default() },
-        // With the version that was read: of two that take it at once, one is refused.
+        // With the version that was read: if two controllers take the Lease at once, the API server refuses one.
         |found| ObjectMeta { managed_fields: None, ..found.metadata },
     );
     let is_new = metadata.resource_version.is_none();
@@ -148,7 +149,7 @@ async fn round(
     }
 }
 
-/// Gives the Lease up, so that another need not wait.
+/// Releases the Lease, so that another controller need not wait for its end.
 pub(super) async fn release(client: Client, lease: &LeaseName) {
     let leases: Api<Lease> = Api::namespaced(client, &lease.namespace);
     let released = tokio::time::timeout(ANSWERED_WITHIN, async {
@@ -193,7 +194,8 @@ fn step(spec: Option<&LeaseSpec>, identity: &str, unchanged: Duration, now: Time
     }
 }
 
-/// How far the API server's clock is ahead: it records when it took our write, in whole seconds.
+/// How far the API server's clock is ahead: it records in whole seconds when it accepted this controller's write. Differences
+/// below 2 s count as none.
 fn ahead(written: &Lease, own: Timestamp) -> SignedDuration {
     let entries = written.metadata.managed_fields.iter().flatten();
     let ours = entries.filter(|entry| entry.manager.as_deref() == Some(CONTROLLER));
@@ -216,7 +218,7 @@ mod tests {
         LeaseSpec {
             holder_identity: Some(holder.to_owned()),
             lease_duration_seconds: Some(seconds),
-            // Of a holder whose clock is a year ahead.
+            // The holder's clock is a year ahead.
             renew_time: Some(MicroTime(Timestamp::from_second(2_000_000_000).unwrap())),
             lease_transitions: Some(3),
             ..LeaseSpec::default()

@@ -1,4 +1,4 @@
-//! A Node, as far as the controller looks at it: its labels, and what of its resources it may publish.
+//! The part of a Node that the controller reads: labels, annotations, and amounts of resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::colocation::{NodeState, ORIGIN, PUBLISHED};
 
-/// A Node without what is large in it: conditions, images, volumes.
+/// A Node without its large fields: conditions, images, volumes.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = v1::Node)]
 pub(super) struct NodeView {
@@ -30,7 +30,7 @@ struct Status {
 }
 
 impl NodeView {
-    /// What is compared with reports: CPU and memory, the resources of these names, and what the controller manages.
+    /// The state that is compared with reports: CPU and memory, the resources with these names, and those that the controller manages.
     pub(super) fn state(&self, names: &BTreeSet<String>) -> NodeState {
         let annotation = |key: &str| self.metadata.annotations.as_ref()?.get(key).cloned();
         let mut state = NodeState {
@@ -52,7 +52,7 @@ impl NodeView {
     }
 }
 
-/// The same event with metadata alone.
+/// Converts an event of a metadata-only watch.
 pub(super) fn of_metadata(event: Event<PartialObjectMeta<v1::Node>>) -> Event<NodeView> {
     let view = |node: PartialObjectMeta<v1::Node>| NodeView { metadata: node.metadata, status: Status::default() };
     match event {

@@ -1,9 +1,9 @@
-//! NodeResourceTopologies: CPUs and memory of nodes for schedulers that choose CPUs (Koordinator's reads these objects), made of what the
-//! agents report.
+//! NodeResourceTopologies, made from the agents' reports: the nodes' CPUs and memory for schedulers that choose CPUs
+//! (Koordinator's reads these objects).
 //!
-//! [`Topologies`] decides and does nothing itself, as [`super::colocation`] does; the requests are in [`carry_out`]. An object that another
-//! program keeps (koordlet, node-feature-discovery) is left alone: those of the controller have a label of its own. One is removed when its
-//! agent says that it no longer sees CPUs, and ends with its Node.
+//! [`Topologies`] only decides, like [`super::colocation`]; the requests are in [`carry_out`]. The controller labels its objects
+//! and leaves those of other programs (koordlet, node-feature-discovery) alone. It removes an object when the agent reports that
+//! it no longer sees CPUs; the API server removes it with its Node.
 //!
 //! Koordinator: pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go, apis/extension/numa_aware.go.
 
@@ -26,48 +26,48 @@ mod object;
 
 pub(super) use self::carry_out::carry_out;
 
-/// Without CPUs in the report for so long, an object is removed: an agent that starts, or takes another version of a policy, has seen none yet.
+/// An object is removed after this time without CPUs in the report: an agent that starts, or swaps a policy, has not seen any yet.
 const KEPT_FOR: Duration = Duration::from_secs(60);
-/// An object is looked at again after this: somebody may have changed or deleted it.
+/// Interval at which an object is checked again: another client may have changed or deleted it.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
-/// State of a policy that is on its way.
+/// `state` of a policy whose module is still being fetched.
 const FETCHING: &str = "fetching";
 
-/// What an object is made of.
+/// The content of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// The Node's.
+    /// UID of the Node.
     uid: String,
     topology: ReportedTopology,
-    /// Annotations of the Node that go along.
+    /// Annotations that are copied from the Node.
     of_node: BTreeMap<String, String>,
 }
 
-/// Something to do.
+/// A request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Job {
-    /// Find out which nodes have an object of the controller's.
+    /// List the nodes that have an object of the controller's.
     List,
-    /// Make or change one.
+    /// Create or update the node's object.
     Write { node: String, wanted: Wanted },
-    /// Remove it.
+    /// Delete the node's object.
     Remove { node: String },
 }
 
-/// How it stands after a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// There was none.
+    /// The object did not exist and was created.
     Made,
-    /// It is as it is wanted.
+    /// The object existed and now has the wanted content.
     AsWanted,
-    /// Another program keeps it.
+    /// The object belongs to another program and was not written.
     AnOthers,
     /// The API server has no such kind.
     NoSuchKind,
 }
 
-/// What became of it.
+/// The outcome of a [`Job`].
 #[derive(Debug)]
 pub(super) enum Done {
     Listed(Result<Vec<String>, String>),
@@ -75,14 +75,14 @@ pub(super) enum Done {
     Removed(String, Result<(), String>),
 }
 
-/// All nodes with something to do for them.
+/// The nodes and reports, and the jobs that follow from them.
 #[derive(Debug)]
 pub(super) struct Topologies {
     what: NodeTopology,
     nodes: BTreeMap<String, Entry>,
     listing: Attempts,
     is_listed: bool,
-    /// Names that the list of Nodes under way has brought; `None` outside of a list.
+    /// Names in the unfinished list of Nodes; `None` if no list is in progress.
     listed_nodes: Option<BTreeSet<String>>,
 }
 
@@ -90,43 +90,43 @@ pub(super) struct Topologies {
 struct Entry {
     node: Option<SeenNode>,
     reported: Reported,
-    /// Whether the report is gone: with the Node nothing is left.
+    /// Whether the report was deleted: the entry is dropped once the Node is gone, too.
     is_report_gone: bool,
     stands: Stands,
     attempts: Attempts,
-    /// Looked at when this is reached; `None` = nothing will happen by itself.
+    /// When to look at this node again; `None` if only an event changes anything.
     due: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SeenNode {
     uid: String,
-    /// Those of its annotations that go along.
+    /// The annotations that are copied into the object.
     annotations: BTreeMap<String, String>,
 }
 
-/// What the agent said last of CPUs.
+/// The CPUs in the agent's last report.
 #[derive(Debug, Default)]
 enum Reported {
-    /// Nothing.
+    /// No report yet, or none that counts.
     #[default]
     Unknown,
     Cpus(ReportedTopology),
-    /// That it sees none.
+    /// The agent reports no CPUs since this time.
     NoneSince(Duration),
 }
 
-/// What is known of the object.
+/// What the controller knows of a node's object.
 #[derive(Debug, Default)]
 enum Stands {
-    /// There is none of the controller's.
+    /// The controller has no object for the node.
     #[default]
     None,
-    /// There may be one of the controller's.
+    /// The controller may have an object for the node.
     Maybe,
-    /// It was this, and is looked at again then.
+    /// The object has this content, and is checked again at this time.
     As(Box<Wanted>, Duration),
-    /// Another program keeps it, or there can be none; looked at again then.
+    /// Another program owns the object, or the kind does not exist; checked again at this time.
     AnOthers(Duration),
 }
 
@@ -135,7 +135,7 @@ impl Topologies {
         Self { what, nodes: BTreeMap::new(), listing: Attempts::default(), is_listed: false, listed_nodes: None }
     }
 
-    /// Begins to act: another controller may have acted meanwhile.
+    /// Starts acting: another controller may have acted before.
     pub(super) fn begin(&mut self) {
         self.is_listed = false;
         for entry in self.nodes.values_mut() {
@@ -143,7 +143,7 @@ impl Topologies {
         }
     }
 
-    /// Takes what the watch of Nodes brings.
+    /// Applies an event of the watch of Nodes.
     pub(super) fn node(&mut self, event: &Event<NodeView>, now: Duration) {
         match event {
             Event::Init => self.listed_nodes = Some(BTreeSet::new()),
@@ -167,19 +167,20 @@ impl Topologies {
 
     fn node_is(&mut self, name: &str, node: Option<SeenNode>, now: Duration) {
         let entry = self.nodes.entry(name.to_owned()).or_default();
-        // Most news of a Node are its heartbeats.
+        // Most changes of a Node are heartbeats.
         if entry.node == node {
             return;
         }
         if entry.node.is_some() && entry.node.as_ref().map(|node| &node.uid) != node.as_ref().map(|node| &node.uid) {
-            // The object goes with its Node.
+            // The API server deletes the object with its Node.
             entry.stands = Stands::None;
         }
         (entry.node, entry.due) = (node, Some(now));
         self.forget_if_empty(name);
     }
 
-    /// Takes what the watch of reports brings. One that is gone or cannot be read says nothing: its agent still sees CPUs, and writes it anew.
+    /// Applies an event of the watch of reports. A deleted or unreadable report changes nothing: the agent
+    /// still sees CPUs, and will write it again.
     pub(super) fn report(&mut self, event: &Event<DynamicObject>, now: Duration) {
         let (Event::InitApply(report) | Event::Apply(report) | Event::Delete(report)) = event else { return };
         let name = report.name_any();
@@ -206,7 +207,7 @@ impl Topologies {
         }
     }
 
-    /// What is to be done now.
+    /// The jobs that are due now.
     pub(super) fn due(&mut self, now: Duration) -> Vec<Job> {
         if !self.is_listed {
             let is_due = self.listing.is_free(now);
@@ -217,7 +218,7 @@ impl Topologies {
         due.filter_map(|(node, entry)| entry.look(self.what, node, now)).collect()
     }
 
-    /// Takes back a job that was not begun.
+    /// Takes back a job that did not start.
     pub(super) fn abandoned(&mut self, job: &Job, now: Duration) {
         match job {
             Job::List => self.listing.is_under_way = false,
@@ -230,7 +231,7 @@ impl Topologies {
         }
     }
 
-    /// Takes what became of a job. The node whose object was made, if one was.
+    /// Applies the outcome of a job. Returns the node if its object was created.
     pub(super) fn done(&mut self, done: Done, now: Duration) -> Option<String> {
         let (node, outcome) = match done {
             Done::Listed(Ok(nodes)) => {
@@ -278,7 +279,7 @@ impl Topologies {
             Err(error) => {
                 tracing::warn!(node, error, "NodeResourceTopology not written or not removed; tried again");
                 entry.attempts.failed(error, AFTER_FAILURE, now);
-                // A write of which nothing was heard may have been carried out.
+                // A write without a response may have been carried out.
                 if !matches!(entry.stands, Stands::AnOthers(_)) {
                     entry.stands = Stands::Maybe;
                 }
@@ -289,7 +290,7 @@ impl Topologies {
 }
 
 impl Entry {
-    /// Says what is to be done, and when to look again.
+    /// The job that is due, if any; sets when to look again.
     fn look(&mut self, what: NodeTopology, name: &str, now: Duration) -> Option<Job> {
         self.due = None;
         if self.attempts.is_under_way {
@@ -334,7 +335,7 @@ impl Entry {
     }
 }
 
-/// What a report says of CPUs; `None` = nothing: it cannot be read, or a policy is only on its way.
+/// The CPUs in a report; the outer `None` if the report is unreadable or a module is still being fetched.
 fn reported(report: &DynamicObject) -> Option<Option<ReportedTopology>> {
     #[derive(Default, Deserialize)]
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! The API server's errors with their way out.
+//! Messages for the API server's errors, with a remedy.
 
 use kube::runtime::watcher;
 use qosm_model::problem::{Problem, chain};
@@ -6,7 +6,7 @@ use qosm_model::problem::{Problem, chain};
 /// The resource version has expired: the objects are listed again.
 const GONE: u16 = 410;
 
-/// Why a watch brings nothing; `None` where that is how watches go on.
+/// The problem of a failing watch; `None` if its resource version has expired, which is normal.
 pub(super) fn of_watch(what: &str, error: &watcher::Error) -> Option<Problem> {
     let message = match error {
         watcher::Error::InitialListFailed(error)
@@ -29,7 +29,7 @@ fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == GONE)
 }
 
-/// An error of the API server or of the way to it, and the way out.
+/// The message for an error of the API server or the connection, with a remedy.
 pub fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => answered(status.code, &status.message),

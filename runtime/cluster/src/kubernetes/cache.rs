@@ -1,4 +1,4 @@
-//! What the watches have brought, each object reduced to what the agent works with.
+//! The objects that the watches have delivered, each reduced to the fields that the agent uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,24 +18,24 @@ use crate::pod::mirror;
 use crate::policy_module::{PolicyModule, policy_module_from_value};
 use crate::{Giver, Snapshot, Topology, config_map_from_value, node_from_value, pod_from_value, topology_from_value};
 
-/// The API server's objects of this node.
+/// The API server's objects that concern this node.
 pub(super) struct Cache {
     state: Mutex<State>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
-/// One watch.
+/// The kind of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     /// The pods of this node.
     Pods,
     /// This node.
     Node,
-    /// Its NUMA zones, where the cluster has such a kind.
+    /// The node's NodeResourceTopology, if the cluster has that kind.
     Topology,
     /// All PolicyModules.
     PolicyModules,
-    /// One ConfigMap: its place among those that count.
+    /// One ConfigMap, by its index in the list of watched ConfigMaps.
     ConfigMap(usize),
 }
 
@@ -46,38 +46,38 @@ struct State {
     topology: WatchedObjects<Topology>,
     policy_modules: WatchedObjects<PolicyModule>,
     config_maps: Vec<WatchedObjects<ConfigMap>>,
-    /// What cannot be written, and why.
+    /// Why writes fail, by the name of the written object.
     unwritten: BTreeMap<&'static str, String>,
-    /// The last known Node: one that is deleted and registers again keeps its labels meanwhile.
+    /// The last known Node: a Node that is deleted and registers again keeps its labels meanwhile.
     last_node: Option<Node>,
-    /// Its UID.
+    /// UID of the last known Node.
     last_node_uid: Option<String>,
-    /// What the controller made of the node's report, as the API server had it last.
+    /// The controller's answer in the node's report, as the API server last returned it.
     answer: Option<ControllerAnswer>,
-    /// Since the loop last asked.
+    /// Whether anything has changed since the last [`Cache::changed`].
     changed: bool,
 }
 
-/// What one watch has brought.
+/// The objects of one watch.
 #[derive(Debug)]
 struct WatchedObjects<T> {
     /// The watched objects, as messages name them.
     what: String,
     read: fn(Value, &str) -> Result<Read<T>, Problem>,
     objects: BTreeMap<String, Entry<T>>,
-    /// What a list has brought so far. It counts when it is complete: until then what was known counts.
+    /// The objects of an unfinished list. Until the list is complete, the previous objects count.
     listed: Option<BTreeMap<String, Entry<T>>>,
     is_synced: bool,
-    /// Why nothing arrives at the moment.
+    /// The watch's current error; `None` if it works.
     api_error: Option<Problem>,
 }
 
-/// One object: as it was last read, and what about it cannot be.
+/// One object in its last readable state, and its problems.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry<T> {
     object: Option<T>,
     problems: Vec<Problem>,
-    /// As the API server gave it.
+    /// `metadata.uid`.
     uid: Option<String>,
     created: Option<Time>,
     /// The UID of the Node that owns it.
@@ -96,7 +96,7 @@ impl<T: Clone + PartialEq> WatchedObjects<T> {
             Ok(event) => event,
             Err(error) => {
                 let problem = api_errors::of_watch(&self.what, &error);
-                // An expired watch lists again; that is no error.
+                // An expired watch lists again: no problem.
                 return problem.is_some_and(|problem| self.api_error.replace(problem.clone()) != Some(problem));
             }
         };
@@ -130,7 +130,7 @@ impl<T: Clone + PartialEq> WatchedObjects<T> {
         changed || had_error
     }
 
-    /// Reads an object. One that cannot be read stays as it was last known.
+    /// Reads an object. An unreadable object keeps its last known state.
     fn entry(&self, object: DynamicObject) -> (String, Entry<T>) {
         let name = key(&object);
         let (uid, created) = (object.metadata.uid.clone(), object.metadata.creation_timestamp.clone());
@@ -165,7 +165,7 @@ impl<T: Clone + PartialEq> WatchedObjects<T> {
         self.objects.values().filter_map(|entry| entry.object.clone())
     }
 
-    /// Those that are there and were never understood.
+    /// Names of the objects that exist and were never readable.
     fn unread(&self) -> impl Iterator<Item = String> {
         self.objects.iter().filter(|(_, entry)| entry.object.is_none()).map(|(name, _)| name.clone())
     }
@@ -212,7 +212,7 @@ impl Cache {
         Self { state: Mutex::new(state), wake }
     }
 
-    /// Applies an event of a watch, and wakes the loop if an object has changed.
+    /// Applies an event of a watch, and wakes the loop if an object has changed and every awaited watch has listed.
     pub(super) fn take(&self, watch: &Watch, event: Result<Event<DynamicObject>, Error>) {
         let mut state = self.state();
         let changed = match watch {
@@ -230,7 +230,7 @@ impl Cache {
         }
     }
 
-    /// A watch without an event for a while has recovered: errors repeat while they last.
+    /// Clears the error of a watch that has been silent: errors repeat while they last.
     pub(super) fn recovered_silently(&self, watch: &Watch) {
         let mut state = self.state();
         let recovered = match watch {
@@ -247,7 +247,7 @@ impl Cache {
         }
     }
 
-    /// Records whether something could be written: failures are reported beside those of the watches.
+    /// Records the outcome of a write: failures are reported beside those of the watches.
     pub(super) fn written(&self, what: &'static str, outcome: Result<(), String>) {
         let mut state = self.state();
         let is_change = match outcome {
@@ -261,7 +261,7 @@ impl Cache {
         }
     }
 
-    /// Takes what the controller made of the node's report.
+    /// Sets the controller's answer to the node's report.
     pub(super) fn answered(&self, answer: Option<ControllerAnswer>) {
         let mut state = self.state();
         let is_change = state.answer != answer;
@@ -273,7 +273,7 @@ impl Cache {
         }
     }
 
-    /// Everything, where it has changed since it was last asked for and is complete.
+    /// A snapshot, if anything has changed since the last call and every awaited watch has listed.
     pub(super) fn changed(&self) -> Option<Snapshot> {
         let mut state = self.state();
         if !state.changed || state.waits_for().is_some() {
@@ -306,8 +306,8 @@ impl Cache {
 }
 
 impl WatchedObjects<Pod> {
-    /// All pods on the Node with this UID, and those among them that are no mirrors although they say so. Where two have one UID,
-    /// its owner comes first: the pod to which the API server gave it; of mirrors with the same hash the older.
+    /// All pods, and a problem for each false mirror: a pod with a mirror's annotations whose owner is not the Node with the UID `node`.
+    /// If two pods have one UID, the pod to which the API server gave the UID comes first; of mirrors with the same hash, the older.
     fn by_seniority(&self, node: Option<&str>) -> (Vec<Pod>, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut pods: Vec<(&Entry<Pod>, Pod)> = Vec::new();
@@ -337,8 +337,8 @@ impl WatchedObjects<Pod> {
 }
 
 impl State {
-    /// Without all pods, the node's labels and every ConfigMap nothing can be decided: what is missing would look like removed. Zones
-    /// are not waited for: few clusters have them.
+    /// What has not been listed yet. Nothing can be decided without all pods, the node's labels and every ConfigMap: missing
+    /// objects would look removed. NUMA zones are not awaited: few clusters have them.
     fn waits_for(&self) -> Option<String> {
         let single = [self.pods.waits_for(), self.node.waits_for(), self.policy_modules.waits_for()];
         let maps = self.config_maps.iter().map(WatchedObjects::waits_for);
@@ -348,7 +348,7 @@ impl State {
         (!waits.is_empty()).then(|| format!("the API server's first answer on {}", waits.join(", ")))
     }
 
-    /// The node with the zones that its NodeResourceTopology tells.
+    /// The node with the zones of its NodeResourceTopology.
     fn with_zones(&self, node: Node) -> Node {
         let topology = self.topology.objects().find(|topology| topology.node == node.name);
         Node { zones: topology.map(|topology| topology.zones).unwrap_or_default(), ..node }

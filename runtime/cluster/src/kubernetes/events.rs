@@ -1,4 +1,4 @@
-//! Events on pods: rate-limited, and equal ones counted instead of repeated.
+//! Events on pods: rate-limited, and repeated events are counted.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use super::outbox::PodEvent;
 
 /// Source of the agent's events.
 pub(crate) const CONTROLLER: &str = "qosm";
-/// The pause after an event that the API server did not take for a reason that passes; doubled up to the next.
+/// First pause after a temporary failure; each further failure doubles it, up to `MAX_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// An event that the API server answers with errors of its own is tried no more often.
+/// Number of attempts for an event that the API server answers with server errors.
 const MAX_ERRORS: u32 = 5;
-/// An event that the API server denies is tried no more often: at least a minute. An API server that has just started denies everything
-/// until it has read its roles.
+/// Number of attempts for an event that the API server denies, over at least a minute: an API server that has just started denies
+/// everything until it has read its roles.
 const MAX_DENIALS: u32 = 7;
 /// The written objects, as messages name them.
 const WHAT: &str = "events on pods";
-/// Kubernetes takes no longer note.
+/// Maximum length of an event's note in Kubernetes, in bytes.
 const MAX_NOTE: usize = 1024;
 
 /// Publishes events until the channel is closed.
@@ -36,7 +36,7 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut events: m
     let reporter = Reporter { controller: CONTROLLER.into(), instance: Some(node.to_owned()) };
     let recorder = Recorder::new(client, reporter);
     let mut budget = Budget::default();
-    // Whether the last event was given up for want of a right: then no later one waits for that right either.
+    // Whether the last event was denied for good: later events then wait no more for that permission.
     let mut is_denied = false;
     while let Some(event) = events.recv().await {
         if !budget.take(&event, Instant::now()) {
@@ -81,7 +81,7 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut events: m
     }
 }
 
-/// What the API server answered to one event. An API server that does not answer is waited for.
+/// Failed attempts to publish one event. An unreachable API server does not count: the agent waits for it.
 #[derive(Debug, Default)]
 struct Answers {
     denials: u32,
@@ -89,7 +89,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Whether the event is dropped: the API server refuses it, or fails on it or denies it repeatedly, while others wait behind it.
+    /// Whether to drop the event, so that others need not wait: the API server refuses it, or fails or denies it repeatedly.
     fn is_final(&mut self, error: &kube::Error) -> bool {
         match error {
             kube::Error::Api(_) if lacks_right(error) => {
@@ -107,7 +107,8 @@ impl Answers {
     }
 }
 
-/// Whether this agent's account may not write events. A namespace that is being deleted takes none either, and names that cause.
+/// Whether the agent's service account lacks the permission to write events. A namespace that is being deleted denies events too,
+/// but names that as the cause.
 fn lacks_right(error: &kube::Error) -> bool {
     let is_denial =
         |answer: &Status| answer.code == 403 && answer.details.as_ref().is_none_or(|details| details.causes.is_empty());
@@ -118,7 +119,7 @@ fn lacks_right(error: &kube::Error) -> bool {
 ///
 /// # Errors
 ///
-/// The API server does not answer, or refuses.
+/// The API server does not answer, or refuses the event.
 pub(crate) async fn publish(
     recorder: &Recorder,
     regarding: &ObjectReference,
@@ -137,8 +138,8 @@ pub(crate) async fn publish(
     answered(recorder.publish(&event, regarding)).await
 }
 
-/// The recorder counts an event as a repetition when everything but the note is the same; so what differs in the note has to
-/// differ here, or the second message would be lost in the count of the first.
+/// The event's action. The recorder counts an event as a repetition if everything but the note is equal, so a digest of the note
+/// goes in here: otherwise a second message would only raise the count of the first.
 fn action(source: &str, message: &str) -> String {
     let digest = Sha256::digest(format!("{source}: {message}"));
     let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -156,8 +157,8 @@ fn shortened(message: &str) -> String {
     format!("{}…", message.get(..end).unwrap_or_default())
 }
 
-/// A bucket of tokens a pod, as Kubernetes' own components have it, and two for the node: what goes well does not use up what
-/// warnings need.
+/// Token buckets: one for each pod, as in Kubernetes' own components, and two for the node, so that normal events do not use up
+/// the budget of warnings.
 #[derive(Debug, Default)]
 struct Budget {
     pods: HashMap<String, Bucket>,
@@ -172,7 +173,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes a token, if there is one: `burst` at once, then one each `every`.
+    /// Takes a token. Returns `false` if there is none: the bucket holds `burst`, and refills by one each `every`.
     fn take(&mut self, burst: f64, every: Duration, now: Instant) -> bool {
         self.tokens = self.filled(burst, every, now);
         self.at = now;
@@ -196,7 +197,7 @@ impl Budget {
     const NODE_INTERVAL: Duration = Duration::from_secs(1);
 
     fn take(&mut self, event: &PodEvent, now: Instant) -> bool {
-        // A full bucket is as good as none.
+        // Forgets full buckets: a new bucket starts full.
         self.pods.retain(|_, bucket| bucket.filled(Self::POD_BURST, Self::POD_INTERVAL, now) < Self::POD_BURST);
         let full = |tokens| Bucket { tokens, at: now };
         let of_pod = self.pods.entry(event.uid.clone()).or_insert_with(|| full(Self::POD_BURST));

@@ -1,23 +1,23 @@
-//! The files that a connection to an API server is made of.
+//! The files that a connection to an API server reads.
 
 use std::path::{Path, PathBuf};
 
 use kube::config::Kubeconfig;
 
-/// Where a pod's own credentials are: the kubelet replaces them now and then.
+/// Folder of the pod's own credentials, which the kubelet renews.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What a connection reads, at first and whenever credentials are renewed.
+/// The files and the program that a connection uses when it starts and when it renews credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionFiles {
-    /// Files and folders; whether they are there is not asked.
+    /// Files and folders, whether or not they exist.
     pub paths: Vec<PathBuf>,
-    /// The program that the kubeconfig names to get credentials from. It may need anything.
+    /// The credential plug-in of the kubeconfig; it may need any file. `None` if there is none.
     pub program: Option<String>,
 }
 
 impl ConnectionFiles {
-    /// Those of a kubeconfig, or of the pod's service account.
+    /// The files of a kubeconfig (by default the usual ones), and of the pod's service account.
     pub fn find(kubeconfig: Option<&Path>) -> Self {
         let mut files = Self { paths: vec![SERVICE_ACCOUNT.into()], program: None };
         let read = match kubeconfig {
@@ -30,7 +30,7 @@ impl ConnectionFiles {
                 Kubeconfig::read().ok()
             }
         };
-        // A file that is missing or cannot be read is reported when connecting.
+        // The connection reports a missing or unreadable file.
         if let Some(read) = read {
             files.add(&read);
         }

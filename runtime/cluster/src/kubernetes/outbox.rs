@@ -1,5 +1,5 @@
-//! Writes to the API server. The loop queues them and goes on; a write that the API server does not accept in time is
-//! dropped or replaced.
+//! The loop's queue of writes to the API server. The loop never waits: writes that the API server does not
+//! accept in time are dropped or replaced.
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::node_report::NodePolicyReportStatus;
 
-/// Events that wait while the API server is away; later ones are not published, only shown by the agent.
+/// Maximum number of queued events; later events are not published, only shown by the agent.
 const WAITING_EVENTS: usize = 256;
-/// Places in the queue that only warnings may take: an agent that starts on a full node has many normal events at once.
+/// Places in the queue that are reserved for warnings: an agent that starts on a full node has many normal events at once.
 const RESERVED_FOR_WARNINGS: usize = WAITING_EVENTS / 4;
 
 /// One event for a pod's owner.
@@ -19,21 +19,21 @@ const RESERVED_FOR_WARNINGS: usize = WAITING_EVENTS / 4;
 pub struct PodEvent {
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
-    /// Its UID; of a static pod the one in its cgroup's name, by which `kubectl describe` finds events.
+    /// The pod's UID; for a static pod the UID in its cgroup's name, by which `kubectl describe` finds events.
     pub uid: String,
-    /// `Warning` rather than `Normal`.
+    /// Whether the event's type is `Warning` rather than `Normal`.
     pub is_warning: bool,
-    /// One word in camel case.
+    /// The reason: one word in camel case.
     pub reason: String,
-    /// A sentence.
+    /// The message: one sentence.
     pub message: String,
-    /// The policy that it comes from, or `agent`.
+    /// Name of the policy that raised the event, or `agent`.
     pub source: String,
 }
 
-/// Where events and this node's report are put. Cheap to clone.
+/// Sender of events and of this node's report. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     events: mpsc::Sender<PodEvent>,
@@ -61,14 +61,14 @@ pub(super) fn new() -> (Outbox, Inbox) {
 }
 
 impl Outbox {
-    /// Queues an event for a pod's owner. `false` if the queue is full.
+    /// Queues an event for a pod's owner. Returns `false` if the queue is full.
     pub fn send(&self, event: PodEvent) -> bool {
         let is_full = !event.is_warning && self.events.capacity() <= RESERVED_FOR_WARNINGS;
         !is_full && self.events.try_send(event).is_ok()
     }
 
-    /// Replaces the content of this node's report. Its time is that of the newest call, whether or not the content
-    /// changed: a hanging loop must not look alive because the writing thread is.
+    /// Replaces the content of this node's report. The report's time is that of the newest call, whether or not the content
+    /// changed: a hanging loop must not look alive because the writing thread is alive.
     #[expect(
         clippy::disallowed_methods,
         reason = "a report says when it was made; the end waits for it, and not for long"
@@ -81,8 +81,7 @@ impl Outbox {
         });
     }
 
-    /// Writes the waiting events and a final report, and waits for them up to `within`. The agent ends whether or not
-    /// they were written.
+    /// Writes the queued events and a final report, and waits for them up to `within`. The agent ends whether or not the writes succeeded.
     #[expect(
         clippy::disallowed_methods,
         reason = "a report says when it was made; the end waits for it, and not for long"

@@ -1,4 +1,4 @@
-//! The DaemonSet that an agent belongs to: whether another agent follows this one.
+//! The DaemonSet that an agent belongs to, which tells whether another agent follows on this node.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use kube::{Api, ResourceExt as _};
 
 use super::{connect, explain};
 
-/// An agent that ends has little time.
+/// Timeout of the question: an agent that ends has little time.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Refusals in a row until the answer counts.
+/// Number of refusals (401, 403) after which the next answer counts, whatever it is.
 const QUERY_RETRY_INTERVAL: u32 = 3;
 
 /// A DaemonSet, and the node that one of its agents runs on.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// As of [`super::Connection`].
+    /// The kubeconfig; see [`super::Connection`].
     pub kubeconfig: Option<PathBuf>,
-    /// The node.
+    /// Name of the node.
     pub node: String,
     /// The DaemonSet's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The DaemonSet's name.
     pub name: String,
 }
 
@@ -31,8 +31,8 @@ impl Owner {
     /// Whether no agent follows on this node: the DaemonSet or its namespace is deleted or being deleted, or it no longer selects
     /// the node. (When a namespace is deleted, pods may end before their DaemonSet.)
     ///
-    /// A refused request (401, 403) means that the service account or role was deleted, which is how an uninstall looks
-    /// from inside. An API server that does not answer proves nothing: held knobs then stay for the next agent.
+    /// A refused request (401, 403) means that the service account or role was deleted, which is how an uninstall looks from
+    /// inside. If the API server does not answer, the function returns `false`, and held knobs stay for the next agent.
     pub async fn is_gone(&self) -> bool {
         match tokio::time::timeout(PATIENCE, self.ask_again()).await {
             Ok(Ok(gone)) => gone,
@@ -55,7 +55,7 @@ impl Owner {
         }
     }
 
-    /// An API server that has just started refuses all requests for a moment.
+    /// Asks again after a refusal, once a second: an API server that has just started refuses all requests for a moment.
     async fn ask_again(&self) -> Result<bool, kube::Error> {
         for _ in 0..QUERY_RETRY_INTERVAL {
             match self.ask().await {

@@ -1,14 +1,13 @@
-//! This node's report: written when it changes, several changes in one write, and never by all nodes at once.
+//! Writes this node's report after changes, several changes in one write, and spread over time so that not all nodes write at once.
 //!
-//! A change that reaches every node at once, such as a new PolicyModule, would make all of them write at once. So each
-//! waits for its place in a time span that grows with the fleet, for about [`WRITES_PER_SECOND`] altogether. The size
-//! of the fleet is in the PolicyModules' status, which is watched anyway. Counts alone cause no write; they are updated
-//! every [`COUNTS_INTERVAL`]. An unchanged report is written again every [`REFRESH_INTERVAL`], so that a dead agent
-//! differs from an idle one.
+//! A change that reaches every node at once, such as a new PolicyModule, would make all of them write at once. So each agent waits for its
+//! place in a time span that grows with the fleet, for about [`WRITES_PER_SECOND`] writes of all nodes together. The size of the fleet is
+//! in the PolicyModules' status, which is watched anyway. Counts alone cause no write; they are updated every [`COUNTS_INTERVAL`]. An
+//! unchanged report is written again every [`REFRESH_INTERVAL`], so that a dead agent can be told from an idle one.
 //!
-//! A report that asks the controller for something ([`asked`]) has a pulse: it is written again often enough for the controller to
-//! know that the agent lives. The answer comes with each write, since a write gives the whole object back: so an agent needs no right
-//! to read reports, its own or others'. While an answer is waited for, the same report is written again, which changes nothing.
+//! A report with a request for the controller ([`asked`]) is written again often enough for the controller to know that the agent is
+//! alive. Each write returns the whole object and with it the controller's answer, so an agent needs no permission to read reports,
+//! neither its own nor others'. While an answer is outstanding, the agent writes the same report again, which changes nothing.
 //!
 //! The API server records when it received a report. If the node's own clock differs from that, tokens and certificates
 //! may be refused without an obvious reason.
@@ -35,21 +34,21 @@ use crate::node_report::{
     ControllerAnswer, NodePolicyReport, NodePolicyReportSpec, NodePolicyReportStatus, REFRESH_INTERVAL, ReportedCounts,
 };
 
-/// Writes of all nodes together while all have changes.
+/// Target rate of all nodes' writes together while all have changes.
 const WRITES_PER_SECOND: u32 = 100;
-/// Assumed number of nodes without a count.
+/// Number of nodes that is assumed without a controller's count.
 const UNCOUNTED: u32 = 500;
 /// Delay in which further changes join a report.
 const GATHERED: Duration = Duration::from_secs(1);
 /// The longest span over which a fleet's writes are spread.
 const MAX_SPREAD: Duration = Duration::from_secs(300);
-/// How often counts are brought up to date.
+/// Interval at which counts are updated.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(300);
-/// Clocks that differ by less agree: the API server notes full seconds, and an answer takes its time.
+/// Clocks that differ by less count as equal: the API server records full seconds, and a response takes its time.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_secs(30);
 /// The written object, as messages name it.
 const WHAT: &str = "the node's report";
-/// The pause after a write that failed; doubled up to the next.
+/// First pause after a failed write; each further failure doubles it, up to `MAX_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
@@ -79,7 +78,7 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
             && look <= Instant::now()
             && let Some((report, at)) = &last
         {
-            // The same again changes nothing, and the API server answers with the whole object.
+            // Writing the same report changes nothing, and the response holds the whole object.
             match write(&client, node, report, *at, clock.as_ref()).await {
                 Ok(taken) => {
                     asked.take(taken.answer.as_ref());
@@ -94,18 +93,18 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
             let Some((report, _)) = newest.borrow_and_update().clone() else { break };
             let wait = match &written {
                 Some((before, _)) if *before == report => break,
-                // What cannot wait goes out on its own: few nodes have any.
+                // An urgent request is written at once: few nodes have any.
                 Some((before, at)) if asked.is_pressing(before, &report) => GATHERED.saturating_sub(at.elapsed()),
                 Some((before, at)) if is_change(before, &report) => spread(cache.fleet(), place).max(since(*at)),
                 Some((_, at)) => (COUNTS_INTERVAL + spread(cache.fleet(), place)).saturating_sub(at.elapsed()),
-                // Nodes that have begun at different moments keep apart.
+                // Rewrites of nodes that started at different moments stay apart.
                 None if is_pulse => Duration::ZERO,
                 None if asked.is_pressing(&NodePolicyReportStatus::default(), &report) => GATHERED,
                 None => spread(cache.fleet(), place),
             };
             if !wait.is_zero() {
                 let due = Instant::now() + wait;
-                // News shorten the wait for a time when only counts were due; what else comes meanwhile goes along.
+                // Other changes shorten the wait for a write of counts only, and the counts go along.
                 if let Some((before, at)) = written.as_ref().filter(|(before, _)| !is_change(before, &report)) {
                     let due = due.min(*at + pulse_of(before));
                     tokio::select! {
@@ -146,7 +145,7 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
                     let agrees = taken.at.map(|taken| compare(clock.as_ref(), taken, Timestamp::now()));
                     let is_change = agrees.as_ref().is_some_and(|agrees| differs(clock.as_ref(), agrees));
                     clock = agrees.or(clock);
-                    // A clock that becomes wrong is reported at once; a report that says so already has nothing to add.
+                    // A clock that starts or stops to differ is reported at once by another write.
                     written = (!is_change).then(|| (report, Instant::now()));
                 }
                 Err(error) => {
@@ -164,21 +163,21 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
     }
 }
 
-/// A node's place among all, from 0 to 1: it never changes.
+/// The node's constant place among all nodes, from 0 to 1.
 fn place(node: &str) -> f64 {
     let digest = Sha256::digest(format!("report/{node}"));
     digest.iter().take(4).fold(0.0, |place, byte| (place + f64::from(*byte)) / 256.0)
 }
 
-/// `fleet` is 0 without a controller: then a fleet of [`UNCOUNTED`] nodes is assumed, and a single node waits a little
-/// longer than needed.
+/// Delay of a node's write. `fleet` is 0 without a controller: then a fleet of [`UNCOUNTED`] nodes is assumed, and a single node
+/// waits a little longer than needed.
 fn spread(fleet: u32, place: f64) -> Duration {
     let fleet = if fleet == 0 { UNCOUNTED } else { fleet };
     let span = Duration::from_secs(u64::from(fleet / WRITES_PER_SECOND)).min(MAX_SPREAD);
     GATHERED + span.mul_f64(place)
 }
 
-/// Shortest interval between two writes.
+/// The rest of the shortest interval between two writes, 5 s.
 fn since(last: Instant) -> Duration {
     (GATHERED * 5).saturating_sub(last.elapsed())
 }
@@ -194,22 +193,22 @@ fn is_change(before: &NodePolicyReportStatus, now: &NodePolicyReportStatus) -> b
     holds(before) != holds(now) || uncounted(before) != uncounted(now)
 }
 
-/// Writes a node's last report, once there is one.
+/// Waits for the node's final report and writes it.
 #[expect(clippy::disallowed_methods, reason = "a report's age shows whether the node's clock is wrong")]
 pub(super) async fn close(client: Client, node: &str, mut final_report: mpsc::Receiver<FinalReport>) {
     let Some((report, written)) = final_report.recv().await else { return std::future::pending().await };
     if let Err(error) = write(&client, node, &report, Timestamp::now(), None).await {
         tracing::info!(node, error = explain(&error), "the node's last report is not written");
     }
-    // The longest wait has an end.
+    // The agent may have stopped waiting.
     written.try_send(()).ok();
 }
 
-/// What the API server made of a write.
+/// The API server's response to a write.
 struct Taken {
-    /// When it took it, by its own clock.
+    /// When the API server accepted the write, by its own clock.
     at: Option<Timestamp>,
-    /// The controller's answer to what the report asks for, which no write of an agent touches.
+    /// The controller's answer in the report, which agents never overwrite.
     answer: Option<ControllerAnswer>,
 }
 
@@ -245,14 +244,14 @@ async fn write(
     Ok(Taken { at, answer: written.status.and_then(|status| status.controller) })
 }
 
-/// Whether a node's clock is the API server's, as a condition. One that stays keeps its time.
+/// The condition `ClockAgrees`. An unchanged condition keeps its transition time.
 fn compare(before: Option<&Condition>, server: Timestamp, own: Timestamp) -> Condition {
     let apart = own.duration_since(server);
     let (status, reason, message) = if apart.abs() <= CLOCKS_AGREE {
         ("True", "InStep", "the node's clock is the API server's".to_owned())
     } else {
         let side = if apart.is_positive() { "ahead of" } else { "behind" };
-        // In minutes: the message must not change with each report.
+        // In minutes, so that the message does not change with each report.
         let minutes = apart.unsigned_abs().as_secs().div_ceil(60);
         let message = format!(
             "the node's clock is about {minutes} min {side} the API server's; tokens, certificates and holds that end are judged by \
@@ -271,7 +270,7 @@ fn compare(before: Option<&Condition>, server: Timestamp, own: Timestamp) -> Con
     }
 }
 
-/// Whether a clock went wrong, or right again. A clock that is right from the start is no change.
+/// Whether the clock started or stopped to differ. A clock that agrees from the start is no change.
 fn differs(before: Option<&Condition>, now: &Condition) -> bool {
     let agreed = before.is_none_or(|before| before.status == "True");
     let differs = agreed != (now.status == "True");
@@ -281,7 +280,7 @@ fn differs(before: Option<&Condition>, now: &Condition) -> bool {
     differs
 }
 
-/// Creates the report, owned by its node, so that it is deleted with the node.
+/// Creates the report, owned by its Node, so that Kubernetes deletes it with the Node.
 async fn create(client: &Client, reports: &Api<NodePolicyReport>, node: &str) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let owner = nodes.get_metadata(node).await?.metadata;

@@ -1,4 +1,4 @@
-//! The watches: one a kind, each narrowed to what concerns this node.
+//! The watches: one for each kind, restricted to objects that concern this node.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use super::{answered, explain};
 use crate::policy_module::PolicyModule;
 use crate::topology;
 
-/// Longer than the longest pause between two errors, and than the timeout of a request.
+/// Silence after which a watch counts as recovered: longer than the longest pause between two errors, and than a request's timeout.
 const QUIET: Duration = Duration::from_secs(360);
 
-/// How often a cluster without NodeResourceTopologies is asked whether it has them now.
+/// Interval at which a cluster without NodeResourceTopologies is checked for the kind.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(3600);
-/// After an error.
+/// The same interval after an error.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(60);
 
-/// Watches the node's zones, where the cluster has such a kind.
+/// Watches the node's NodeResourceTopology, if the cluster has that kind.
 pub(super) async fn run_topology(client: Client, node: &str, cache: &Cache) {
     loop {
         match discover(&client).await {
@@ -50,7 +50,7 @@ pub(super) async fn run_topology(client: Client, node: &str, cache: &Cache) {
     }
 }
 
-/// The kind as the API server serves it; `None` = it does not.
+/// The kind as the API server serves it; `None` if it does not.
 async fn discover(client: &Client) -> Result<Option<ApiResource>, kube::Error> {
     const KIND: &str = "NodeResourceTopology";
     for version in topology::VERSIONS {
@@ -85,8 +85,8 @@ fn is_gone(error: &watcher::Error) -> bool {
     }
 }
 
-/// Watches for ever. A broken watch starts again, with growing pauses, from its resource version; if that has expired,
-/// with a list.
+/// Watches forever. A broken watch starts again, with growing pauses, from its resource version, or with a list
+/// if that version has expired.
 pub(super) async fn run(client: Client, node: &str, config_maps: &[(String, String)], cache: &Cache) {
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut watches = vec![
@@ -112,7 +112,7 @@ pub(super) async fn run(client: Client, node: &str, config_maps: &[(String, Stri
     .await;
 }
 
-/// Objects are read untyped: one that does not fit its type must not break its list.
+/// An untyped API: one object that does not fit its type must not break the list.
 fn all<K: Resource<DynamicType = ()>>(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::erase::<K>(&()))
 }

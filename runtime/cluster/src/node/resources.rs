@@ -1,4 +1,4 @@
-//! What a node has of each resource, in whole numbers.
+//! A node's capacity and allocatable of each resource, in whole numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,7 @@ use crate::quantity::Quantity;
 
 type Amounts = BTreeMap<String, Text>;
 
-/// Reads capacity and allocatable, each with the path of its field. An amount that cannot be expressed is reported and left out; the
-/// others count.
+/// Reads capacity and allocatable, each with the path of its field. An unusable amount is reported and left out; the others count.
 pub(crate) fn read(
     amounts: &[(&'static str, Option<Amounts>); 2],
     mut report: impl FnMut(String, String),
@@ -37,7 +36,7 @@ pub(crate) fn read(
     resources
 }
 
-/// CPU in thousandths, everything else in its own unit; what is finer is rounded up, as Kubernetes does it.
+/// CPU in thousandths, other resources in their own unit; fractions are rounded up, as in Kubernetes.
 fn amount(name: &str, text: &str) -> Result<i64, String> {
     let (is_cpu, example) = (name == "cpu", if name == "memory" { "32Gi" } else { "4" });
     let instead = if name == "memory" {
@@ -49,7 +48,7 @@ fn amount(name: &str, text: &str) -> Result<i64, String> {
     };
     let quantity = Quantity::parse(text)
         .map_err(|error| format!("is not a quantity: {error}; {instead}, write e.g. `{example}`"))?;
-    // Kubernetes caps every quantity at 2^63 - 1: what is that large may have been more.
+    // Kubernetes caps every quantity at 2^63 - 1, so an amount at the cap may have been larger.
     let units = if is_cpu { quantity.millis() } else { quantity.units() };
     let fits = |amount: &i64| *amount < i64::MAX && quantity.units() < u64::MAX / 2;
     i64::try_from(units)

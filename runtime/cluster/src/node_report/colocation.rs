@@ -1,17 +1,17 @@
-//! What an agent asks of the controller through its report, and what the controller answers there.
+//! An agent's requests to the controller in its report, and the controller's answers.
 //!
-//! An agent may write its own report alone: neither the Node's status nor an eviction. So it publishes resources and
-//! evicts pods through the controller, which checks each request before it acts.
+//! An agent may write only its own report, neither the Node's status nor an eviction. So it publishes resources and evicts pods
+//! through the controller, which checks each request before it acts.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most resources in a report.
+/// Maximum number of resources in a report.
 pub const MAX_RESOURCES: usize = 32;
-/// Most NUMA nodes of one resource.
+/// Maximum number of NUMA nodes of one resource.
 pub const MAX_ZONES: usize = 64;
-/// Most evictions in a report. An agent keeps what does not fit until there is room.
+/// Maximum number of evictions in a report. An agent keeps the rest until there is room.
 pub const MAX_EVICTIONS: usize = 64;
 
 /// An extended resource that the node's Node is to have, in capacity and allocatable.

@@ -1,4 +1,4 @@
-//! What an agent reports of its node's CPUs and memory, for schedulers that choose CPUs: the controller makes a NodeResourceTopology of it.
+//! A node's CPUs and memory in its report. The controller makes a NodeResourceTopology from them, for schedulers that choose CPUs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use qosm_model::numa::list_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most containers with CPUs of their own in a report.
+/// Maximum number of pods with exclusive CPUs in a report.
 pub const MAX_EXCLUSIVE: usize = 256;
 
 /// The node's CPUs and memory by NUMA node, and what the kubelet has given away of them.
@@ -66,7 +66,7 @@ pub struct ReportedExclusiveCpus {
 }
 
 impl ReportedNumaNode {
-    /// The node of this number, with those of the CPUs that are online on it.
+    /// The NUMA node with this number, and those of `cpus` that are on it and online.
     pub fn of(id: u32, memory_bytes: u64, cpus: &[Cpu]) -> Self {
         let mut cores: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         for cpu in cpus.iter().filter(|cpu| cpu.online && cpu.numa_node == id) {
@@ -77,7 +77,7 @@ impl ReportedNumaNode {
         cores.sort_by_key(|(socket, threads)| (*socket, threads.len(), threads.first().copied()));
         let mut groups: Vec<(u32, Vec<Vec<u32>>)> = Vec::new();
         for (socket, threads) in cores {
-            // Lists are ascending, so that a core whose threads are not all beyond those before begins another group.
+            // CPU lists are ascending: a core starts a new group unless each of its threads comes after those of the cores before it.
             let follows = |(of, lists): &&mut (u32, Vec<Vec<u32>>)| {
                 *of == socket
                     && lists.len() == threads.len()
@@ -96,11 +96,11 @@ impl ReportedNumaNode {
 }
 
 impl ReportedTopology {
-    /// The CPUs by id. Cores are numbered anew, over the machine.
+    /// The CPUs by id. Cores get new numbers, unique in the machine.
     ///
     /// # Errors
     ///
-    /// What cannot be, and where.
+    /// The inconsistency, and the field.
     pub fn cpus(&self) -> Result<Vec<Cpu>, String> {
         let mut cpus: BTreeMap<u32, Cpu> = BTreeMap::new();
         let mut core = 0;

@@ -1,4 +1,4 @@
-//! Cgroups that a manifest names for its containers.
+//! The annotation that binds a manifest's containers to existing cgroups.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::resources::Reader;
 
-/// Binds a pod's containers to cgroups that exist already, for pods that no kubelet runs. It counts in manifests alone.
+/// Annotation that binds a pod's containers to existing cgroups, for pods that no kubelet runs. Only manifests may have it.
 ///
 /// The value is a JSON object from container names to paths below the root of the cgroup hierarchies, e.g. `{"server":
 /// "system.slice/nginx.service"}`; the same path counts in every hierarchy of cgroup v1. The name `""`, or `pod` where
@@ -23,7 +23,7 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// Reads the annotation. One that is no JSON object is ignored as a whole, a bad entry alone.
+    /// Reads the annotation. An annotation that is no JSON object is ignored as a whole; an invalid entry is ignored alone.
     pub(super) fn read<'n>(
         annotations: &BTreeMap<String, String>,
         names: impl Iterator<Item = &'n str>,
@@ -67,7 +67,7 @@ impl Binding {
         binding
     }
 
-    /// Does not read it: in a cluster a pod's owner would name any cgroup of the node.
+    /// Ignores the annotation and reports it: in a cluster, a pod's owner could name any cgroup of the node.
     pub(super) fn refuse(annotations: &BTreeMap<String, String>, reader: &mut Reader<'_>) -> Self {
         if annotations.contains_key(CGROUP_ANNOTATION) {
             let message = "it counts only in manifests on the node (`--pods`), for in a cluster the kubelet says which cgroups are a \
@@ -82,7 +82,7 @@ impl Binding {
     }
 }
 
-/// The path without a leading `/`; `None` where it does not stay strictly below the root.
+/// The path without a leading `/`; `None` if it does not stay strictly below the root.
 fn relative(path: &str) -> Option<String> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);

@@ -1,14 +1,14 @@
-//! Which CPU and memory the node runs. Since resizes in place (KEP-1287) the specification is a wish: the kubelet carries it out now,
-//! later or never, and tells in the status what it runs.
+//! The CPU and memory that are in force on the node. Since in-place resize (KEP-1287) the specification is only requested: the
+//! kubelet applies it now, later or never, and reports in the status what is in force.
 //!
-//! | the status tells | what counts |
+//! | the status has | what counts |
 //! | --- | --- |
-//! | `resources`, and that a resize is on its way | `resources` |
-//! | `resources`, and nothing of a resize | the lower of both: runtimes report what NRI plug-ins set, too, which nobody asked for |
-//! | only `allocatedResources` | these as requests, and as the limit of who may not use more than it requests |
-//! | nothing | the specification: servers before 1.27, pods that have not started, manifests |
+//! | `resources`, and a pending resize | `resources` |
+//! | `resources`, and no resize | the lower of both: runtimes also report what NRI plug-ins set, which the specification does not request |
+//! | only `allocatedResources` | these as requests, and as limits where the specified limit equals the request |
+//! | neither | the specification: servers before 1.27, pods that have not started, manifests |
 //!
-//! No resize takes a limit away or gives one to what cannot have it: what the specification does not limit is not limited.
+//! A resize neither removes a limit nor adds one: a resource without a limit in the specification has none in force.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use qosm_model::unit::{Bytes, MilliCpu};
 
 use super::resources::{CPU, List, MEMORY, Reader};
 
-/// What a status tells of the resources of a container or of the pod as a whole.
+/// The resources in the status of a container or of the pod as a whole.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     limits: Option<Amounts>,
@@ -34,19 +34,19 @@ struct Amounts {
     memory: Amount<Bytes>,
 }
 
-/// An amount in a list that is there.
+/// An amount in an existing list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Amount<T> {
-    /// The list does not have it.
+    /// The list does not have the resource.
     #[default]
     Missing,
-    /// It cannot be read.
+    /// The amount is not a quantity.
     Unreadable,
-    /// This much.
+    /// The amount.
     Read(T),
 }
 
-/// What the node runs, and what the specification asks for where that is something else.
+/// The resources in force, and the specified ones if they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InForce {
     pub(super) now: Resources,
@@ -72,13 +72,13 @@ impl Told {
         }
     }
 
-    /// Whether the kubelet has set aside other amounts than the specification asks for.
+    /// Whether the kubelet has allocated other amounts than the specification requests.
     pub(super) fn is_allocated_otherwise(&self, specified: &Resources) -> bool {
         let Some(allocated) = self.allocated else { return false };
         allocated.cpu.differs(specified.cpu_request) || allocated.memory.differs(specified.memory_request)
     }
 
-    /// What of the specification is in force.
+    /// The resources in force.
     pub(super) fn in_force(&self, specified: Resources, is_resizing: bool) -> InForce {
         let cpu = self.resource(specified.cpu_request, specified.cpu_limit, |list| list.cpu, is_resizing);
         let memory = self.resource(specified.memory_request, specified.memory_limit, |list| list.memory, is_resizing);
@@ -86,7 +86,7 @@ impl Told {
         InForce { now, next: (now != specified).then_some(specified) }
     }
 
-    /// Request and limit of one resource.
+    /// Request and limit in force of one resource.
     fn resource<T: Copy + Ord>(
         &self,
         request: Option<T>,
@@ -98,7 +98,7 @@ impl Told {
         let allocated = self.allocated.as_ref().and_then(|list| of(list).read());
         let limit_now = limit.and_then(|specified| match self.limits.as_ref().map(&of) {
             Some(Amount::Read(told)) => Some(choose(specified, told)),
-            // It is asked for, and not given yet.
+            // Requested, but not in force yet.
             Some(Amount::Missing) => None,
             Some(Amount::Unreadable) => Some(specified),
             None if request == limit => Some(allocated.map_or(specified, |told| choose(specified, told))),
@@ -110,7 +110,7 @@ impl Told {
             Some(Amount::Missing) => allocated.or(limit_now.map(|limit| limit.min(specified))),
             Some(Amount::Unreadable) | None => Some(allocated.map_or(specified, |told| choose(specified, told))),
         });
-        // A status that has more requested than it allows contradicts itself: the limit is what the kernel enforces.
+        // A status whose request exceeds its limit contradicts itself: the kernel enforces the limit.
         let request_now = request_now.map(|request| limit_now.map_or(request, |limit| request.min(limit)));
         (request_now, limit_now)
     }
@@ -152,10 +152,10 @@ impl<T: Copy + PartialEq> Amount<T> {
     }
 }
 
-/// What the kubelet says of a resize that is on its way; `None` = there is none.
+/// The kubelet's state of an unfinished resize; `None` if there is none.
 ///
-/// Since 1.33 it is told by conditions (`PodResizePending` with the reason Deferred or Infeasible, `PodResizeInProgress`), before by
-/// `status.resize`.
+/// Kubernetes 1.33 and later report it by conditions (`PodResizePending` with the reason Deferred or Infeasible,
+/// `PodResizeInProgress`), earlier versions by `status.resize`.
 pub(super) fn resize(status: &PodStatus) -> Option<String> {
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let of = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind && condition.status == "True");

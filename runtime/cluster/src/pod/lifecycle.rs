@@ -1,11 +1,11 @@
-//! How a pod came about, and how it ends.
+//! A pod's owner, creation, deletion, grace period and restart policy.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use qosm_model::pod::{PodLifecycle, PodOwner, RestartPolicy};
 
 use super::resources::Reader;
 
-/// When the object came, and when the pod goes.
+/// Times of the pod's creation and deletion, and its grace periods.
 #[derive(Default)]
 pub(super) struct Times {
     pub(super) created: Option<Time>,
@@ -14,7 +14,7 @@ pub(super) struct Times {
     pub(super) termination_grace_seconds: Option<i64>,
 }
 
-/// What of it cannot be used is reported and counts as not said.
+/// Reads the lifecycle. Unusable fields are reported and count as not set; an unknown restart policy counts as Always.
 pub(super) fn read(
     owners: &[OwnerReference],
     mirror: bool,

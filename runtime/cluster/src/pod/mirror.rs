@@ -1,4 +1,4 @@
-//! Mirror pods: what the kubelet shows the API server of a pod that it runs from a manifest of its own.
+//! Mirror pods: the API server's copies of static pods, which the kubelet runs from its own manifests.
 //!
 //! Kubernetes: `pkg/kubelet/pod/mirror_client.go` (the annotations and the owner), `pkg/kubelet/types/pod_update.go` (the sources).
 
@@ -13,18 +13,18 @@ const SOURCE: &str = "kubernetes.io/config.source";
 /// Whether a pod is a mirror.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Mirror<'a> {
-    /// Nothing.
+    /// The pod has no mirror annotation.
     None,
-    /// It mirrors the static pod of this hash, which the kubelet names the cgroup after.
+    /// The mirror of the static pod with this hash, after which the kubelet names the cgroup.
     Of(&'a str),
-    /// It has the annotation, and the kubelet did not make it, for this reason.
+    /// The pod has the annotation, but the kubelet did not create it, for this reason.
     Untrue(String),
 }
 
-/// The hash of the static pod that a pod mirrors.
+/// Whether a pod is a mirror, and the hash of its static pod.
 ///
-/// The kubelet makes its Node the owner of each mirror, and records the source of the manifest. Every client that may
-/// create pods can write the annotations.
+/// The kubelet makes its Node the owner of each mirror, and records the source of the manifest. Any client that may create pods
+/// can write the annotations.
 pub(super) fn hash<'a>(
     annotations: &'a BTreeMap<String, String>,
     owners: &[OwnerReference],
@@ -52,16 +52,16 @@ pub(crate) fn node_owner(owners: &[OwnerReference]) -> Option<&str> {
     owners.iter().find(is_node).map(|owner| owner.uid.as_str())
 }
 
-/// What is wrong with a mirror whose owner has the UID `owner`, on the Node with the UID `node`.
+/// Why a mirror whose owner has the UID `owner` is not the kubelet's, on the Node with the UID `node`; `None` if it is.
 ///
-/// The kubelet gives the UID of the Node object that it registered. A Node that is deleted and registers again has another UID; the
-/// kubelet then makes its mirrors again.
+/// The kubelet writes the UID of its own Node object. A Node that is deleted and registers again has another UID; the kubelet
+/// then recreates its mirrors.
 pub(crate) fn misfit(owner: Option<&str>, node: &str) -> Option<String> {
     (owner != Some(node))
         .then(|| format!("the UID of the Node that owns it, {}, is not that of this node", owner.unwrap_or("none")))
 }
 
-/// Reports a mirror that the kubelet did not make.
+/// Field and message for a mirror that the kubelet did not create.
 pub(crate) fn refusal(why: &str) -> (String, String) {
     let message = format!(
         "the kubelet did not make this mirror: {why}; the pod's own UID counts, leave annotations of the kubelet to the kubelet"

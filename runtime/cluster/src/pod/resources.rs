@@ -1,4 +1,4 @@
-//! Requests and limits, and the QoS that follows from them.
+//! Requests and limits, and the Kubernetes QoS class that follows from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use crate::quantity::Quantity;
 
 pub(super) const CPU: &str = "cpu";
 pub(super) const MEMORY: &str = "memory";
-/// The resources that decide about Kubernetes' QoS.
+/// The resources that decide the Kubernetes QoS class.
 const COMPUTE: [&str; 2] = [CPU, MEMORY];
 
-/// Amounts by the name of the resource.
+/// Amounts by resource name.
 pub(super) type List = BTreeMap<String, Quantity>;
 
-/// Collects what is wrong with one pod.
+/// Collects the problems of one pod.
 pub(super) struct Reader<'r> {
     pub(super) object: &'r str,
     pub(super) origin: &'r str,
@@ -32,7 +32,7 @@ impl Reader<'_> {
         self.problems.push(Problem { object: self.object.into(), field: Some(field.into()), message });
     }
 
-    /// Reads a list of amounts; one that is no quantity counts as not set.
+    /// Reads a list of amounts; an amount that is no quantity counts as not set.
     pub(super) fn list(&mut self, list: Option<&BTreeMap<String, Text>>, path: &str) -> List {
         let mut amounts = List::new();
         for (name, text) in list.into_iter().flatten() {
@@ -60,8 +60,7 @@ pub(super) struct Amounts {
 }
 
 impl Amounts {
-    /// Reads a container's resources. A missing request equals the limit, as in the API server; one that cannot be read
-    /// stays unset.
+    /// Reads a container's resources. A missing request equals the limit, as in the API server; an unreadable request stays unset.
     pub(super) fn read(resources: Option<&ResourceRequirements>, path: &str, reader: &mut Reader<'_>) -> Self {
         let mut amounts = Self::read_specified(resources, path, reader);
         let specified = resources.and_then(|resources| resources.requests.as_ref());
@@ -119,8 +118,8 @@ pub(super) struct PodAmounts {
 }
 
 impl PodAmounts {
-    /// Reads `spec.resources`. Where there are limits, a missing request is the sum of the containers' requests, else
-    /// the limit (KEP-2837).
+    /// Reads `spec.resources`. If there are limits, a missing request is the sum of the containers' requests, or the limit if no
+    /// container has a request (KEP-2837).
     pub(super) fn read(
         resources: Option<&ResourceRequirements>,
         containers: &[Given],
@@ -139,8 +138,8 @@ impl PodAmounts {
         Self { pod }
     }
 
-    /// The QoS by Kubernetes' rule: of the pod's own resources where it has some, else of all containers, init
-    /// containers included. Amounts of 0 count as missing.
+    /// The QoS class by Kubernetes' rule: from the pod's own resources if it has any, else from all containers, init containers
+    /// included. Amounts of 0 count as missing.
     pub(super) fn kube_qos(&self, containers: &[Given]) -> KubeQos {
         let all: Vec<&Amounts> = if self.pod.is_specified() {
             vec![&self.pod]
@@ -171,8 +170,8 @@ impl PodAmounts {
     }
 }
 
-/// Σ of regular containers and sidecars, or the peak while init containers run; `None` where no container requests the
-/// resource.
+/// The sum of regular containers and sidecars, or the peak while init containers run, whichever is higher; `None` if no container
+/// requests the resource.
 fn requested_together(containers: &[Given], name: &str) -> Option<Quantity> {
     let requests = || containers.iter().filter_map(|given| Some((given.kind, *given.amounts.requests.get(name)?)));
     requests().next()?;

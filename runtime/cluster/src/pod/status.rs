@@ -8,23 +8,23 @@ use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, KubeQos};
 use super::in_force::{self, Told};
 use super::resources::Reader;
 
-/// The status, as far as it matters here.
+/// The part of the status that the agent uses.
 pub(super) struct Status {
     /// Whether the phase is Pending or Running, or missing.
     pub(super) active: bool,
     /// `status.qosClass`.
     pub(super) kube_qos: Option<KubeQos>,
-    /// Containers by name; `None` where the pod has no status of containers.
+    /// Containers by name; `None` if the status does not report containers.
     containers: Option<BTreeMap<String, Reported>>,
     /// The resources of the pod as a whole.
     pub(super) told: Told,
-    /// What the kubelet says of a resize.
+    /// The kubelet's state of an unfinished resize; `None` if there is none.
     pub(super) resize: Option<String>,
-    /// The kubelet has not seen the specification yet.
+    /// Whether the kubelet has not seen the newest specification yet.
     pub(super) is_behind: bool,
 }
 
-/// What the status reports of a container.
+/// The status of one container.
 struct Reported {
     state: ContainerState,
     cgroup: ContainerCgroup,
@@ -32,7 +32,7 @@ struct Reported {
 }
 
 impl Status {
-    /// `generation`: that of the object.
+    /// Reads the status. `generation` is `metadata.generation`.
     pub(super) fn read(status: Option<v1::PodStatus>, generation: Option<i64>, reader: &mut Reader<'_>) -> Self {
         let status = status.unwrap_or_default();
         let resize = in_force::resize(&status);
@@ -52,7 +52,7 @@ impl Status {
             ("status.initContainerStatuses", status.init_container_statuses),
             ("status.containerStatuses", status.container_statuses),
         ];
-        // A pending pod without reports has nothing that runs; a running one was written by hand and left them out.
+        // A pending pod without container statuses runs nothing; a running pod without them is a hand-written manifest.
         let is_pending = status.phase.as_deref() == Some("Pending");
         let mut containers = is_pending.then(BTreeMap::new);
         for (path, list) in lists {
@@ -70,12 +70,12 @@ impl Status {
         Self { active, kube_qos, containers, told, resize, is_behind }
     }
 
-    /// What is told of the resources of a container; `None` = nothing.
+    /// The resources in a container's status; `None` if there is no status.
     pub(super) fn told(&self, name: &str) -> Option<&Told> {
         self.containers.as_ref()?.get(name).map(|report| &report.told)
     }
 
-    /// The state of a container, and where the runtime put it. A container that the manifest binds to a cgroup needs no
+    /// The state of a container, and its cgroup as the runtime named it. A container that the manifest binds to a cgroup needs no
     /// status: no runtime runs it.
     pub(super) fn container(
         &self,
@@ -122,7 +122,7 @@ fn state(state: Option<v1::ContainerState>, cgroup: &ContainerCgroup) -> Contain
     } else if state.waiting.is_some() || *cgroup == ContainerCgroup::Unknown {
         ContainerState::Waiting
     } else {
-        // An ID without a state: hand-written, and it was started once.
+        // An ID without a state: a hand-written status of a container that has started.
         ContainerState::Running
     }
 }

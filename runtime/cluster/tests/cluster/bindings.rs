@@ -1,4 +1,4 @@
-//! `qosm.io/cgroup`: containers in cgroups that exist already.
+//! `qosm.io/cgroup`: containers bound to existing cgroups.
 
 use qosm_model::pod::{ContainerCgroup, ContainerState};
 

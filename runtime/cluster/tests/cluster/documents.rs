@@ -1,4 +1,4 @@
-//! Texts: streams, lists, JSON, and what is broken in them.
+//! Texts: streams, lists, JSON, and broken documents.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A folder that is watched.
+//! Watching a folder.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -46,7 +46,7 @@ impl Watched {
         fs::write(self.dir.path().join(name), text).unwrap();
     }
 
-    /// Polls until nothing changes any more, and gives the last snapshot.
+    /// Polls until nothing changes any more, and returns the last snapshot.
     fn settle(&mut self) -> Option<Snapshot> {
         let mut last = None;
         for _ in 0..3 {
@@ -170,7 +170,7 @@ fn a_file_that_broke_keeps_its_last_good_objects() {
     DIR/ab.yaml, document 2: it is not YAML (unclosed bracket '[', at line 6, column 18); the document is not read, the others are
     pod default/b: its manifest cannot be read any more and its last good one counts on; mend DIR/ab.yaml
     ");
-    // Still broken, but its name can be read again; then nothing is left of the first pod.
+    // Still broken, but its name is readable again; then the first pod is gone.
     watched.write("ab.yaml", "kind: Pod\nmetadata: {name: b, labels: {x: 5}}\n");
     let snapshot = watched.settle().unwrap();
     assert_eq!(pods(&snapshot), owned(&[("b", 1), ("c", 2)]));
@@ -275,7 +275,7 @@ fn a_file_without_permission_keeps_its_last_good_objects() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     let is_refused = fs::read(&path).is_err();
     let snapshot = watched.settle();
-    // Root reads it all the same; then there is nothing to see.
+    // Root can read the file anyway; then nothing changes.
     assert_eq!(snapshot.is_some(), is_refused);
     if let Some(snapshot) = snapshot {
         assert_eq!(pods(&snapshot), owned(&[("a", 1)]));

@@ -1,4 +1,4 @@
-//! What manifests become, and how a folder of them is watched.
+//! Reading manifests, and watching a folder of them.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bindings;
@@ -12,7 +12,7 @@ use qosm_cluster::{Objects, parse_objects};
 use qosm_model::pod::Pod;
 use qosm_model::problem::Problem;
 
-/// Reads one text that is called `web.yaml`.
+/// Reads one text with the origin `web.yaml`.
 fn read(text: &str) -> Objects {
     parse_objects(text, "web.yaml")
 }
@@ -25,7 +25,7 @@ fn messages(objects: &Objects) -> String {
     texts(&objects.problems).join("\n")
 }
 
-/// The one pod of a text in which there is nothing to complain about.
+/// The one pod of a text without problems.
 fn pod(text: &str) -> Pod {
     let objects = read(text);
     assert_eq!(messages(&objects), "", "{text}");
@@ -33,7 +33,7 @@ fn pod(text: &str) -> Pod {
     objects.pods.into_iter().next().unwrap()
 }
 
-/// A pod with what is given below `spec`, and below the top level.
+/// The manifest of a pod with this `spec`, and with `rest` at the top level.
 fn with_spec(spec: &str, rest: &str) -> String {
     format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, uid: uid1}}\nspec: {spec}\n{rest}\n")
 }

@@ -1,4 +1,4 @@
-//! Who a pod is, whether it is active, and where its containers are.
+//! A pod's identity, whether it is active, and its containers' cgroups.
 
 use qosm_model::pod::{ContainerCgroup, ContainerKind, ContainerState, KubeQos, QosClass};
 
@@ -191,7 +191,7 @@ fn a_status_completes_the_pod() {
             (ContainerKind::Regular, ContainerState::Waiting, ContainerCgroup::Unknown),
         ]
     );
-    // Between two runs of a crashing container, and one that was written by hand without a state.
+    // A crashing container between two runs, and a hand-written status without a state.
     let status = "status:
   containerStatuses: [{name: r, containerID: 'containerd://3', state: {waiting: {reason: CrashLoopBackOff}}}]
   initContainerStatuses: [{name: s, containerID: 'containerd://4'}]

@@ -1,4 +1,4 @@
-//! Amounts as Kubernetes spells them.
+//! Amounts in Kubernetes' notation.
 
 use proptest::prelude::*;
 use qosm_cluster::{Quantity, QuantityError};

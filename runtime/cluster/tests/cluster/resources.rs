@@ -1,4 +1,4 @@
-//! Requests, limits, and Kubernetes' QoS of them.
+//! Requests, limits, and the Kubernetes QoS class that follows from them.
 
 use qosm_model::pod::{ExtendedResource, KubeQos};
 use qosm_model::unit::{Bytes, MilliCpu};

@@ -74,7 +74,7 @@ fn a_node_whose_report_is_old_is_silent_and_one_whose_agent_has_ended_is_not_cou
         ("a2".to_owned(), at(minutes(64))),
         ("b1".to_owned(), at(minutes(66))),
         ("b2".to_owned(), ReportCounts { has_ended: true, ..at(minutes(0)) }),
-        // Its clock is ahead; another condition reports that.
+        // This node's clock is ahead; another condition reports that.
         ("b3".to_owned(), at(minutes(-600))),
     ]);
     let status = count(&module, &nodes(&["a1", "a2", "b1", "b2", "b3"]), &reports, None, &Time(hour));
@@ -98,7 +98,7 @@ fn a_report_is_read_as_far_as_it_is_counted() {
     assert_eq!(counted.reported_at, Some(Time("2026-01-01T00:00:00Z".parse().unwrap())));
 }
 
-/// A node whose clock is hours behind is alive nevertheless.
+/// A node whose clock is hours behind is still alive.
 #[test]
 fn a_report_is_as_old_as_the_api_server_says() {
     let written = |manager: &str, time: &str| json!({"manager": manager, "operation": "Apply", "time": time});

@@ -1,4 +1,4 @@
-//! What is tried until it succeeds, and what became of it.
+//! Back-off of retried requests, and the state of each eviction.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::Now;
 use crate::node_report::{EvictionAnswer, EvictionOutcome};
 
-/// The pause before a write that failed, and before a refused eviction, is tried again; doubled up to the last.
+/// First pauses after a failed write and after a refused eviction; each further failure doubles them, up to `MAX_PAUSE`.
 pub(in super::super) const AFTER_FAILURE: Duration = Duration::from_secs(1);
 pub(super) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// How often an evicted pod is looked for until it is gone.
+/// Interval between checks whether an evicted pod is gone.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How an attempt to evict a pod ended.
@@ -20,13 +20,13 @@ pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 pub(in super::super) enum Ended {
     Accepted(String),
     Gone(String),
-    /// Tried again.
+    /// Refused for now: retried.
     Refused(String),
-    /// Not tried again: no time will make it right.
+    /// Refused for good: a retry would end the same.
     RefusedForGood(String),
 }
 
-/// Something that is tried until it succeeds.
+/// The state of a request that is retried until it succeeds.
 #[derive(Debug, Default)]
 pub(in super::super) struct Attempts {
     pub(in super::super) is_under_way: bool,
@@ -54,7 +54,7 @@ impl Attempts {
 pub(super) struct Attempt {
     pub(super) attempts: Attempts,
     pub(super) answer: Option<EvictionAnswer>,
-    /// It waits for room in a budget.
+    /// Whether the eviction waits for room in a budget.
     pub(super) is_held: bool,
     pub(super) is_final: bool,
 }
@@ -76,7 +76,7 @@ impl Attempt {
         self.answer(uid, outcome, message, now.server);
     }
 
-    /// An outcome that stays keeps its time.
+    /// Sets the answer. An unchanged outcome keeps its time.
     pub(super) fn answer(&mut self, uid: String, outcome: EvictionOutcome, message: String, at: Timestamp) {
         let same = self.answer.as_ref().filter(|known| known.outcome == outcome);
         let at = same.and_then(|known| known.at.clone()).unwrap_or(Time(at));

@@ -1,16 +1,16 @@
-//! How many pods may be evicted within a minute: on a node, in a namespace, and in the fleet.
+//! Eviction budgets per minute: for each node, for each namespace, and for the fleet.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Evictions within a minute.
+/// Maximum number of evictions within a minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerMinute {
-    /// Of the pods of one node.
+    /// Of pods on one node.
     pub node: u32,
-    /// Of the pods of one namespace.
+    /// Of pods in one namespace.
     pub namespace: u32,
-    /// Of all.
+    /// Of all pods of the cluster.
     pub fleet: u32,
 }
 
@@ -35,17 +35,17 @@ struct Spent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exceeded {
     pub(super) until: Duration,
-    /// The budget is 0: there never is room.
+    /// The budget is 0, so waiting does not help.
     pub(super) is_for_good: bool,
     pub(super) message: String,
 }
 
 impl Budget {
-    /// Takes one eviction out of the three budgets, or out of none.
+    /// Takes one eviction from all three budgets, or from none of them.
     ///
     /// # Errors
     ///
-    /// The budget that is spent, and until when.
+    /// [`Exceeded`] names the spent budget, and when it has room again.
     pub(super) fn take(
         &mut self,
         (uid, node, namespace): (&str, &str, &str),
@@ -82,12 +82,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives back what an eviction took that did not happen.
+    /// Returns the budget of an eviction that did not happen.
     pub(super) fn give_back(&mut self, uid: &str) {
         self.spent.retain(|spent| spent.uid != uid);
     }
 
-    /// Counts an eviction of the controller that acted before this one.
+    /// Counts an eviction by the controller that acted before this one.
     pub(super) fn note(&mut self, (uid, node, namespace): (&str, &str, &str), at: Duration) {
         let place = self.spent.partition_point(|spent| spent.at <= at);
         self.spent.insert(place, Spent { at, uid: uid.into(), node: node.into(), namespace: namespace.into() });

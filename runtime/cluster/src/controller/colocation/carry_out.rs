@@ -17,15 +17,15 @@ use crate::kubernetes::events::publish;
 use crate::kubernetes::{answered, explain};
 use crate::node_report::{NodePolicyReport, ReportedEviction};
 
-/// Pods from here on run the cluster or the node.
+/// Lowest priority of system-critical pods: they run the cluster or the node.
 const CRITICAL: i32 = 2_000_000_000;
-/// The kubelet's mark on what stands at the API server for a pod of its own files.
+/// Annotation with which the kubelet marks mirror pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// Reasons of the events on pods, as koordlet has them.
+/// Reasons of events on pods, named as in koordlet.
 const EVICTED: &str = "evictPodSuccess";
 const NOT_EVICTED: &str = "evictPodFail";
 
-/// Does one job.
+/// Carries out one job.
 pub(in super::super) async fn carry_out(client: Client, recorder: Recorder, rules: EvictionRules, job: Job) -> Done {
     match job {
         Job::Publish { node, patch } => {
@@ -54,7 +54,7 @@ pub(in super::super) async fn carry_out(client: Client, recorder: Recorder, rule
         Job::Answer { node, answer } => {
             let reports: Api<NodePolicyReport> = Api::all(client);
             let params = PatchParams { field_manager: Some(CONTROLLER.into()), ..PatchParams::default() };
-            // A merge: fields that are left out would keep what they were.
+            // All fields, because a merge patch keeps those that it leaves out.
             let patch = json!({"status": {"controller": {
                 "at": answer.at, "resources": answer.resources, "evictions": answer.evictions,
             }}});
@@ -64,7 +64,7 @@ pub(in super::super) async fn carry_out(client: Client, recorder: Recorder, rule
     }
 }
 
-/// Evicts a pod, if it is the one that is meant, stands on the node that asks, and may be evicted at all.
+/// Evicts a pod if its UID matches, it runs on the requesting node, and the rules allow it.
 async fn evict(client: &Client, node: &str, asked: &ReportedEviction, rules: &EvictionRules) -> Ended {
     let pods: Api<v1::Pod> = Api::namespaced(client.clone(), &asked.namespace);
     let pod = match answered(pods.get_opt(&asked.name)).await {
@@ -76,14 +76,14 @@ async fn evict(client: &Client, node: &str, asked: &ReportedEviction, rules: &Ev
         return ended;
     }
     let eviction = request(asked);
-    // Not by `Api::evict`: it writes `delete_options`, which the API server does not read, and so evicts a pod of any UID.
+    // Not `Api::evict`: it serializes `delete_options`, a name that the API server ignores, so the UID would not be checked.
     let params = PostParams::default();
     let created = pods.create_subresource::<Eviction, Status>("eviction", &asked.name, &params, &eviction);
     outcome(answered(created).await.map(drop), asked)
 }
 
-/// The eviction as it is asked for. A grace period of 0 would take the pod off the API server while its processes run on, and another
-/// of the same name could start beside them: it is at least a second, whatever a report says.
+/// The eviction request. With a grace period of 0 the API server would delete the pod while its processes still run, and a new
+/// pod of the same name could start beside them: so the grace period is at least 1 s, whatever the report says.
 fn request(asked: &ReportedEviction) -> Eviction {
     Eviction {
         metadata: ObjectMeta { name: Some(asked.name.clone()), ..ObjectMeta::default() },
@@ -95,29 +95,29 @@ fn request(asked: &ReportedEviction) -> Eviction {
     }
 }
 
-/// What the API server made of an eviction.
+/// Translates the API server's response to an eviction.
 fn outcome(answer: Result<(), kube::Error>, asked: &ReportedEviction) -> Ended {
     match answer {
         Ok(()) => Ended::Accepted(String::new()),
         Err(kube::Error::Api(status)) => match status.code {
             404 => Ended::Gone("there is no such pod".to_owned()),
-            // Of the UID: a pod of the same name came in its place.
+            // The UID precondition failed: another pod has the name now.
             409 => Ended::Gone(format!("the pod of that name is another: {}", status.message)),
             429 => Ended::Refused(format!("a PodDisruptionBudget forbids it for now: {}", status.message)),
             _ => Ended::Refused(explain(&kube::Error::Api(status))),
         },
-        // It may have been taken: the next attempt finds a pod that is being deleted, or none.
+        // The eviction may have been accepted: the next attempt finds a pod that is being deleted, or none.
         Err(error) => Ended::Refused(format!("{} ({})", explain(&error), asked.uid)),
     }
 }
 
-/// Why a pod is not evicted, or no longer has to be.
+/// The outcome without a request: the pod must not be evicted, or is gone or terminating already. `None` if it may be evicted.
 fn forbids(pod: &v1::Pod, node: &str, asked: &ReportedEviction, rules: &EvictionRules) -> Option<Ended> {
     let spec = pod.spec.as_ref();
     let annotations = pod.annotations();
     let stands_on = spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
     let for_good = |why: String| Some(Ended::RefusedForGood(why));
-    // A mirror has a UID of its own, beside that of the kubelet's pod.
+    // First, because a mirror pod's UID differs from that of the kubelet's pod.
     if annotations.contains_key(MIRROR) {
         return for_good("it is a static pod: its kubelet would start it again".to_owned());
     }
@@ -153,7 +153,7 @@ fn has_ended(pod: &v1::Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Tells the pod's owner; a refusal that was told already is not told again.
+/// Publishes an event for the pod's owner. A refusal is not published twice.
 async fn tell(recorder: &Recorder, asked: &ReportedEviction, ended: &Ended, told: Option<&str>) {
     let Some((reason, message)) = news(asked, ended, told) else { return };
     let pod = v1::ObjectReference {
@@ -170,11 +170,11 @@ async fn tell(recorder: &Recorder, asked: &ReportedEviction, ended: &Ended, told
     }
 }
 
-/// Reason and message of the event. The policy's message comes first: who looks for koordlet's knows it by its beginning.
+/// Reason and message of the event; `None` if there is no event. The policy's message comes first: koordlet's events begin with it, too.
 fn news(asked: &ReportedEviction, ended: &Ended, told: Option<&str>) -> Option<(&'static str, String)> {
     match ended {
         Ended::Accepted(why) if why.is_empty() => Some((EVICTED, asked.message.clone())),
-        // Somebody else deleted it, or it is gone.
+        // Another client deleted the pod, or it is gone.
         Ended::Accepted(_) | Ended::Gone(_) => None,
         Ended::Refused(why) | Ended::RefusedForGood(why) => {
             (told != Some(why.as_str())).then(|| (NOT_EVICTED, format!("{}; {why}", asked.message)))
@@ -182,8 +182,8 @@ fn news(asked: &ReportedEviction, ended: &Ended, told: Option<&str>) -> Option<(
     }
 }
 
-/// Writes shares into the zones of the node's NodeResourceTopology. Where there is no such kind or object, somebody else's business
-/// it is to make one.
+/// Writes shares into the zones of the node's NodeResourceTopology. Does nothing if the kind or the object does
+/// not exist: it never creates one.
 async fn publish_zones(client: Client, node: &str, zones: &Zones) -> Result<(), kube::Error> {
     let kind = GroupVersionKind::gvk("topology.node.k8s.io", "v1alpha1", "NodeResourceTopology");
     let resource = ApiResource::from_gvk_with_plural(&kind, "noderesourcetopologies");
@@ -197,8 +197,8 @@ async fn publish_zones(client: Client, node: &str, zones: &Zones) -> Result<(), 
     answered(topologies.patch(node, &params, &Patch::Merge(patch))).await.map(drop)
 }
 
-/// The zones `node-0`, `node-1`, … with the shares; those that were written before and are no longer wanted are worth 0, as with
-/// koord-manager. `None` where that is what stands there.
+/// A merge patch of the zones `node-0`, `node-1`, … with the shares. Shares that were written before and are no longer wanted
+/// become 0, as with koord-manager. `None` if nothing changes.
 fn zones_patch(topology: &DynamicObject, wanted: &Zones) -> Option<Value> {
     let before = topology.data.get("zones").and_then(Value::as_array).cloned().unwrap_or_default();
     let annotation = topology.annotations().get(PUBLISHED).map_or("", String::as_str);
@@ -241,7 +241,7 @@ fn zones_patch(topology: &DynamicObject, wanted: &Zones) -> Option<Value> {
     Some(json!({"metadata": metadata, "zones": zones}))
 }
 
-/// A resource of a zone is all three of these.
+/// Sets all three amounts of a zone's resource to the share.
 fn set_share(resource: &mut Value, share: u64) {
     if let Some(fields) = resource.as_object_mut() {
         for field in ["capacity", "allocatable", "available"] {

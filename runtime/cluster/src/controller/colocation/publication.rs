@@ -1,7 +1,7 @@
-//! What of the reports' resources stands on a Node: the difference, as a patch that names the version that it was made for.
+//! Compares the reports' resources with a Node, and makes a patch of the difference for the version of the Node that was compared.
 //!
-//! A Node's annotation [`PUBLISHED`] names what the controller has put there. Only these resources are changed or removed: one that
-//! somebody else published stays as it is, and the report's answer says so.
+//! A Node's annotation [`PUBLISHED`] names the resources that the controller published. It changes or removes only these: a
+//! resource of another publisher stays as it is, and the answer to the report says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ use serde_json::{Map, Value, json};
 use crate::Quantity;
 use crate::node_report::{ReportedResource, ResourceAnswer};
 
-/// The Node's annotation with the names of the resources that the controller manages there, separated by commas.
+/// Annotation of a Node with the comma-separated names of the resources that the controller manages there.
 pub const PUBLISHED: &str = "qosm.io/published-resources";
-/// The Node's annotation with the amounts before what other schedulers gave away was subtracted: `{"resources": {NAME: AMOUNT}}`.
+/// Annotation of a Node with the amounts before subtraction of what other schedulers allocated: `{"resources": {NAME: AMOUNT}}`.
 pub const ORIGIN: &str = "node.koordinator.sh/originExtendedAllocatable";
 
-/// Why a resource that nothing stands against is not in force.
+/// Message for a resource that is allowed but not written yet.
 pub(in super::super) const UNDER_WAY: &str = "it is being written";
 
-/// What may be published.
+/// Rules for published resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublicationRules {
-    /// The names of the resources.
+    /// The names of the resources that may be published.
     pub names: BTreeSet<String>,
-    /// No more than this share of the node's CPU or memory under one name.
+    /// Upper bound of one resource, in percent of the node's CPU or memory.
     pub max_percent_of_capacity: u32,
 }
 
-/// A Node, as far as resources are published on it.
+/// The part of a Node that concerns published resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct NodeState {
     pub(in super::super) uid: String,
     pub(in super::super) version: String,
-    /// Amounts as they are written.
+    /// Amounts by resource, as in the Node's status.
     pub(in super::super) capacity: BTreeMap<String, String>,
     pub(in super::super) allocatable: BTreeMap<String, String>,
     pub(in super::super) published: Option<String>,
@@ -41,13 +41,13 @@ pub(in super::super) struct NodeState {
 }
 
 impl NodeState {
-    /// The names that the controller manages here.
+    /// The resources that the controller manages on this Node.
     pub(in super::super) fn managed(&self) -> BTreeSet<&str> {
         let names = self.published.as_deref().unwrap_or_default().split(',').map(str::trim);
         names.filter(|name| name.contains('/')).collect()
     }
 
-    /// Whether this is an earlier version of the same Node. What cannot be compared is not.
+    /// Whether this is an earlier version of the same Node; `false` if the versions cannot be compared.
     pub(in super::super) fn is_older_than(&self, other: &Self) -> bool {
         let version = |state: &Self| state.version.parse::<u64>().ok();
         self.uid == other.uid && version(self).zip(version(other)).is_some_and(|(this, other)| this < other)
@@ -57,15 +57,15 @@ impl NodeState {
         self.capacity.contains_key(name) || self.allocatable.contains_key(name)
     }
 
-    /// The amount of a resource; `None` where it is not there, or differs between capacity and allocatable.
+    /// The amount of a resource; `None` if the Node does not have it, or if capacity and allocatable differ.
     fn amount(&self, name: &str) -> Option<u64> {
         let read = |amounts: &BTreeMap<String, String>| Some(Quantity::parse(amounts.get(name)?).ok()?.units());
         let capacity = read(&self.capacity)?;
         (read(&self.allocatable) == Some(capacity)).then_some(capacity)
     }
 
-    /// The most that may be published under a name: its share of the node's CPU in thousandths, or of its memory in bytes. `None`
-    /// for names that tell of neither.
+    /// Upper bound for a resource: `percent` of the node's CPU in thousandths for names in `-cpu`, of its memory in bytes for
+    /// names in `-memory`. `None` for other names.
     fn most(&self, name: &str, percent: u32) -> Option<u64> {
         let read = |of: &str| Quantity::parse(self.capacity.get(of)?).ok();
         let of_node = if name.ends_with("-cpu") {
@@ -79,16 +79,16 @@ impl NodeState {
     }
 }
 
-/// What a Node lacks, and what is to be answered.
+/// The patch that a Node needs, and the answers to the report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in super::super) struct Publication {
-    /// A merge patch of the Node's status; `None` where all is as it should be.
+    /// A merge patch of the Node's status; `None` if nothing changes.
     pub(in super::super) patch: Option<Value>,
-    /// What stands there now, before the patch.
+    /// One answer per resource, with the amount before the patch.
     pub(in super::super) answers: Vec<ResourceAnswer>,
 }
 
-/// Compares a Node with what its report asks for; nothing, where the report no longer counts.
+/// Compares a Node with the resources that its report requests; `wanted` is empty if the report no longer counts.
 pub(in super::super) fn publication(
     node: &NodeState,
     wanted: &[ReportedResource],
@@ -145,8 +145,8 @@ pub(in super::super) fn publication(
     Publication { patch: patch(node, &managed, &amounts, &origins), answers }
 }
 
-/// What of a resource each NUMA node has: of what stands on the Node, if that is less than the report asks for. Nothing, where nothing
-/// of it stands there.
+/// The share of each NUMA node, scaled down if the Node has less of the resource than the report requests. Empty if the Node does
+/// not have the resource.
 pub(in super::super) fn shares<'r>(
     resource: &'r ReportedResource,
     answer: &ResourceAnswer,
@@ -171,7 +171,7 @@ fn patch(
             list.insert((*name).to_owned(), amount.to_string().into());
         }
     }
-    // What was published and is no longer wanted.
+    // Published before, and no longer wanted.
     for name in managed.iter().filter(|name| !amounts.contains_key(*name)) {
         if node.has(name) {
             list.insert((*name).to_owned(), Value::Null);
@@ -197,8 +197,8 @@ fn patch(
     Some(patch)
 }
 
-/// The new value of the annotation [`ORIGIN`], `null` to remove it; `None` where it stays. One that names other resources than
-/// those that are managed here is somebody else's.
+/// The new value of the annotation [`ORIGIN`], `null` to remove it; `None` leaves it. An annotation that also names resources
+/// which the controller does not manage belongs to another program.
 fn origin(
     node: &NodeState,
     managed: &BTreeSet<&str>,

@@ -1,4 +1,4 @@
-//! What a report asks for, and how old it is by the API server's clock.
+//! The requests in a report, and the report's age by the API server's clock.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use serde::Deserialize;
 use crate::kubernetes::events::CONTROLLER;
 use crate::node_report::{ControllerAnswer, ENDED, ReportedEviction, ReportedResource};
 
-/// The age at which resources no longer hold, where a report says none.
+/// Age in seconds at which resources become stale if the report names none.
 const STALE_AFTER: u32 = 900;
-/// The largest and the smallest that a report may say.
+/// Smallest and largest age in seconds that a report may name.
 const STALE_BOUNDS: (u32, u32) = (1, 24 * 3600);
-/// Evictions are not carried out for an older report: an agent that asks for one writes it again every few minutes.
+/// Evictions of an older report are not carried out: an agent that requests one rewrites its report every few minutes.
 pub(super) const EVICTIONS_WITHIN: Duration = Duration::from_secs(600);
 
-/// A report, as far as it asks for something.
+/// The requests in one report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Request {
     /// When the agent wrote it, by the API server's clock.
@@ -27,12 +27,12 @@ pub(super) struct Request {
     pub(super) stale_after: Duration,
     pub(super) resources: Vec<ReportedResource>,
     pub(super) evictions: Vec<ReportedEviction>,
-    /// What a controller has answered.
+    /// The answer that the report holds; `None` if no controller has answered.
     pub(super) answer: Option<ControllerAnswer>,
 }
 
 impl Request {
-    /// Reads a report. One that cannot be read asks for nothing.
+    /// Reads a report. An unreadable report requests nothing.
     pub(super) fn read(report: &DynamicObject) -> Self {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -70,15 +70,15 @@ impl Request {
     }
 }
 
-/// Both clocks: one that only runs, and the API server's.
+/// The time by both clocks: the process's monotonic clock, and the API server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Now {
-    /// Since some fixed moment.
+    /// Monotonic time since the controller's start.
     pub(in super::super) running: Duration,
     pub(in super::super) server: Timestamp,
 }
 
-/// When a report was written last.
+/// How old a report is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Freshness {
     written: Option<Timestamp>,
@@ -87,8 +87,8 @@ pub(super) struct Freshness {
 }
 
 impl Freshness {
-    /// Takes a report that was just seen. One that was written since the last sight is no older than that sight, whatever the clocks
-    /// say; between two sights only the running clock counts.
+    /// Updates the freshness with a report that the watch just delivered. A report written since the previous delivery is no
+    /// older than that delivery, whatever the clocks say; between two deliveries only the monotonic clock counts.
     pub(super) fn see(before: Option<Self>, written: Option<Timestamp>, now: Now) -> Self {
         if let Some(before) = before
             && before.written == written
@@ -101,12 +101,12 @@ impl Freshness {
         Self { written, seen: now.running, age_then: by_clock.min(most) }
     }
 
-    /// When it reaches an age; `None` if that lies beyond all time.
+    /// When the report reaches an age; `None` if the time overflows.
     pub(super) fn reaches(&self, age: Duration) -> Option<Duration> {
         self.seen.checked_add(age.saturating_sub(self.age_then))
     }
 
-    /// Whether it is younger than this.
+    /// Whether the report is younger than `age`.
     pub(super) fn is_younger(&self, age: Duration, now: Duration) -> bool {
         self.reaches(age).is_none_or(|then| now < then)
     }
@@ -132,9 +132,9 @@ mod tests {
         assert!(first.is_younger(LIMIT, Duration::from_secs(649)));
         assert!(!first.is_younger(LIMIT, Duration::from_secs(650)));
         assert_eq!(first.reaches(LIMIT), Some(Duration::from_secs(650)));
-        // A sight of the same write, after a jump of the clock, changes nothing.
+        // The same write again, after a jump of the clock, changes nothing.
         assert_eq!(Freshness::see(Some(first), at(10_000), now(60, 99_999)), first);
-        // Nor does the controller's own answer, which is no write of the agent.
+        // Nor does the controller's own answer: it is no write by the agent.
         assert_eq!(Freshness::see(Some(first), at(10_000), now(400, 10_650)), first);
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn a_report_that_was_old_already_when_the_controller_came_is_stale_at_once() {
         let seen = Freshness::see(None, at(10_000), now(1, 10_000 + 3600));
         assert!(!seen.is_younger(LIMIT, Duration::from_secs(1)));
-        // The API server was away for an hour, then the agent wrote again.
+        // The API server was unreachable for an hour, then the agent wrote again.
         let later = Freshness::see(Some(seen), at(13_700), now(105, 13_704));
         assert!(later.is_younger(LIMIT, Duration::from_secs(105)));
     }

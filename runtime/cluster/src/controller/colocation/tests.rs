@@ -7,7 +7,7 @@ use super::*;
 use crate::node_report::Urgency;
 
 const CPU: &str = "kubernetes.io/batch-cpu";
-/// The API server's clock when the tests begin.
+/// The API server's clock when the tests begin, in seconds since the epoch.
 const BEGUN: i64 = 1_800_000_000;
 
 fn rules() -> ColocationRules {
@@ -39,7 +39,7 @@ fn node(name: &str, version: u32, annotation: Option<&str>, cpu: Option<&str>) -
     .unwrap()
 }
 
-/// A report that the agent wrote at this second.
+/// A report that the agent wrote at second `written`.
 fn report(name: &str, written: u64, status: &Value) -> DynamicObject {
     let time = now(written).server.to_string();
     let entry = |manager: &str| json!({"manager": manager, "operation": "Apply", "time": time});
@@ -65,7 +65,7 @@ fn evicts(evictions: &[(&str, &str, Urgency)]) -> Value {
     json!({"evictions": evictions})
 }
 
-/// What was asked for, one word and its object each.
+/// The jobs, each as a verb and its object.
 fn words(jobs: &[Job]) -> Vec<String> {
     jobs.iter()
         .map(|job| match job {
@@ -82,12 +82,12 @@ fn words(jobs: &[Job]) -> Vec<String> {
         .collect()
 }
 
-/// An API server that takes all patches, and evicts unless it is told otherwise.
+/// An API server that accepts all patches and ends evictions as `ended` says.
 struct World {
     colocation: Colocation,
     version: u32,
     on_node: BTreeMap<String, (Option<String>, Option<String>)>,
-    /// What becomes of evictions.
+    /// The outcome of evictions.
     ended: Ended,
     log: Vec<String>,
 }
@@ -105,7 +105,7 @@ impl World {
         world
     }
 
-    /// Lets everything happen that is due at this second, and returns it.
+    /// Carries out everything that is due at this second, and returns it.
     fn at(&mut self, second: u64) -> Vec<String> {
         let mut happened = Vec::new();
         for _ in 0..20 {
@@ -170,17 +170,17 @@ fn nothing_stale_stays_published() {
         world.reports("n1", 10, &publishes(1500));
         world.at(10);
     };
-    // Silent for the 900 seconds that the report says, by the running clock.
+    // Silent for the report's 900 s, by the monotonic clock.
     let mut world = World::with_node("n1", None, None);
     annotated(&mut world);
     assert_eq!(world.at(909), [""; 0]);
     assert_eq!(world.at(910), ["publish n1 null", "answer n1 []"]);
     assert_eq!(world.at(100_000), [""; 0]);
-    // It comes back.
+    // The agent comes back.
     world.reports("n1", 100_001, &publishes(700));
     assert_eq!(world.at(100_001)[0], r#"publish n1 "700""#);
 
-    // Ended, deleted, or no longer naming it.
+    // The agent has ended, the report is deleted, or it no longer names the resource.
     let mut ended = publishes(1500);
     ended["conditions"] = json!([{"type": "Ready", "status": "False", "reason": "Ended", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
@@ -216,7 +216,7 @@ fn a_controller_that_begins_withdraws_what_nobody_claims_and_believes_no_old_rep
     for name in ["silent", "orphan"] {
         assert!(happened.contains(&format!("publish {name} null")), "{happened:?}");
     }
-    // A list in which a report is missing says that it was deleted.
+    // A report that is missing in a new list was deleted.
     world.colocation.report(&Event::Init, now(5010));
     world.colocation.report(&Event::InitDone, now(5010));
     assert_eq!(world.at(5010), ["publish claimed null"]);
@@ -254,10 +254,10 @@ fn an_older_version_of_a_node_undoes_nothing() {
     world.version = 10;
     world.reports("n1", 10, &publishes(1500));
     world.at(10);
-    // What the watch brings late.
+    // A late event of the watch.
     world.colocation.node(&Event::Apply(node("n1", 5, None, None)), now(11));
     assert_eq!(world.at(11), [""; 0]);
-    // What somebody did to the node since.
+    // A later change of the Node by another client.
     world.colocation.node(&Event::Apply(node("n1", 99, Some(CPU), Some("1"))), now(12));
     assert_eq!(world.at(12)[0], r#"publish n1 "1500""#);
 }
@@ -288,7 +288,7 @@ fn of_an_amount_that_is_bounded_each_numa_node_has_its_part() {
     let happened = world.at(10);
     assert!(happened.contains(&r#"publish n1 "4000""#.to_owned()), "{happened:?}");
     assert!(happened.contains(&format!("zones n1 {{{CPU:?}: {{0: 2666, 1: 1333}}}}")), "{happened:?}");
-    // While a smaller amount is being written, nothing is taken away and given back.
+    // While a smaller amount is being written, shares are not withdrawn and written again.
     let mut status = publishes(3000);
     status["resources"][0]["zones"] = json!([{"zone": 0, "amount": 2000}, {"zone": 1, "amount": 1000}]);
     world.reports("n1", 20, &status);
@@ -314,7 +314,7 @@ fn a_pod_is_evicted_once_and_looked_for_until_it_is_gone() {
     assert_eq!(world.at(30), ["answer n1 [a:Gone]"]);
     assert_eq!(world.at(500), [""; 0]);
     assert_eq!(world.log.iter().filter(|word| *word == "evict a").count(), 1);
-    // It leaves the report, and the answer.
+    // The eviction leaves the report, and then the answer.
     world.reports("n1", 501, &json!({"controller": {"evictions": [{"uid": "a", "outcome": "gone"}]}}));
     assert_eq!(world.at(501), ["answer n1 []"]);
 }
@@ -330,7 +330,7 @@ fn another_controller_evicts_nobody_again_and_counts_what_was_evicted() {
         {"uid": "b", "outcome": "refused", "message": "a PDB", "at": at},
     ]});
     world.reports("n1", 10, &asked);
-    // Two a minute on a node, of which `a` is one; and what is urgent comes first.
+    // The budget is two a minute on a node, of which `a` has used one; the urgent one comes first.
     let happened = world.at(10);
     assert_eq!(happened[..2], ["evict c", "look a"]);
     assert_eq!(happened.last().unwrap(), "answer n1 [a:Accepted b:Pending c:Accepted]");
@@ -373,7 +373,7 @@ fn an_old_report_evicts_nobody() {
     assert_eq!(world.at(600), [""; 0]);
     world.reports("n1", 601, &asked);
     assert_eq!(world.at(601)[0], "evict a");
-    // When its resources are stale has no part in it.
+    // The age at which resources become stale does not matter for evictions.
     let mut soon_stale = evicts(&[("b", "batch", Urgency::Now)]);
     soon_stale["resourcesStaleAfterSeconds"] = 2.into();
     world.colocation.report(&Event::Apply(report("n1", 602, &soon_stale)), now(610));

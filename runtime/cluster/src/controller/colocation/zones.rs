@@ -1,4 +1,4 @@
-//! Shares of NUMA nodes: when they are written into the node's NodeResourceTopology.
+//! Decides when the shares of NUMA nodes are written into the node's NodeResourceTopology.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use super::attempts::Attempts;
 use super::{Job, Next};
 
-/// Shares of NUMA nodes are looked at again after this: who keeps the object may write it anew.
+/// Interval at which unchanged shares are checked again: the program that owns the object may have replaced it.
 pub(super) const ZONES_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Resource, then NUMA node, then amount.
+/// Amounts by resource and NUMA node.
 pub(in super::super) type Zones = BTreeMap<String, BTreeMap<u32, u64>>;
 
-/// What is written of them, of one node.
+/// The written shares of one node.
 #[derive(Debug, Default)]
 pub(super) struct ZonesState {
-    /// `None` until they were written once: another controller may have written some.
+    /// `None` until the first write: an earlier controller may have written shares.
     pub(super) written: Option<Zones>,
     pub(super) again: Duration,
     pub(super) attempts: Attempts,
 }
 
 impl ZonesState {
-    /// Says what is to be done, and when to look again.
+    /// Adds the job that is due, if any, and when to look again.
     pub(super) fn look(&mut self, node: &str, zones: Zones, is_managed: bool, next: &mut Next, jobs: &mut Vec<Job>) {
         let is_done = match &self.written {
             None => zones.is_empty() && !is_managed,

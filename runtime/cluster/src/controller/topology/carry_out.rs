@@ -13,7 +13,7 @@ use super::{Done, Job, Written};
 use crate::kubernetes::{answered, explain};
 use crate::topology::GROUP;
 
-/// Does one job.
+/// Carries out one job.
 pub(in super::super) async fn carry_out(client: Client, job: Job) -> Done {
     let kind = GroupVersionKind::gvk(GROUP, "v1alpha1", "NodeResourceTopology");
     let resource = ApiResource::from_gvk_with_plural(&kind, "noderesourcetopologies");
@@ -78,7 +78,7 @@ async fn remove(topologies: &Api<DynamicObject>, node: &str) -> Result<(), kube:
     if !is_own(&there) {
         return Ok(());
     }
-    // Not one that another program has made in its place meanwhile.
+    // So that an object that another program created in its place meanwhile stays.
     let preconditions = Preconditions { uid: there.uid(), resource_version: there.resource_version() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     answered(topologies.delete(node, &params)).await.map(drop).or_else(gone)

@@ -1,4 +1,4 @@
-//! The object of a node: what is in it, and what of one that is there has to become another.
+//! The content of a node's NodeResourceTopology, and the patch that brings an existing one up to date.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,30 @@ use crate::topology::GROUP;
 
 /// Marks the objects that the controller made.
 pub(super) const LABEL: &str = "qosm.io/node-topology";
-/// Whose objects Koordinator's own programs look for.
+/// Label by which Koordinator's own programs find these objects.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub(super) const CPU_TOPOLOGY: &str = "node.koordinator.sh/cpu-topology";
 pub(super) const CPU_MANAGER: &str = "kubelet.koordinator.sh/cpu-manager-policy";
 pub(super) const CPU_ALLOCS: &str = "node.koordinator.sh/pod-cpu-allocs";
-/// Annotations of a Node that its scheduler looks for here, and koordlet copies.
+/// Annotations of a Node that koordlet copies into this object, where Koordinator's scheduler reads them.
 pub(super) const OF_NODE: [&str; 2] = ["node.koordinator.sh/reservation", "node.koordinator.sh/system-qos-resource"];
-/// Written by koordlet alone: an object that has it is koordlet's, whoever made it.
+/// Only koordlet writes this annotation: an object that has it belongs to koordlet, whoever created it.
 const SHARED_POOLS: &str = "node.koordinator.sh/cpu-shared-pools";
-/// What the controller writes of a zone; resources of other names stay.
+/// Resources that the controller writes into a zone; others stay.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
-/// Koordinator's scheduler tries all combinations of zones: of more than so many it would not come to an end.
+/// Koordinator's scheduler tries all combinations of zones: with more than this, it would not finish.
 const MAX_ZONES: usize = 16;
 
-/// Whether an object is the controller's. A koordlet that comes takes it over.
+/// Whether an object belongs to the controller. A koordlet that starts on the node takes it over.
 pub(super) fn is_own(there: &DynamicObject) -> bool {
     there.labels().contains_key(LABEL) && !there.annotations().contains_key(SHARED_POOLS)
 }
 
-/// The object of a node.
+/// Builds the object of a node.
 ///
 /// # Errors
 ///
-/// What of the report cannot be.
+/// What is inconsistent in the report.
 pub(super) fn object(node: &str, wanted: &Wanted) -> Result<Value, String> {
     let topology = &wanted.topology;
     let cpus = topology.cpus()?;
@@ -50,7 +50,7 @@ pub(super) fn object(node: &str, wanted: &Wanted) -> Result<Value, String> {
             json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "cpuset": pod.cpus, "managedByKubelet": true})
         })
         .collect();
-    // A NUMA node without CPUs is nothing that a pod could be bound to.
+    // A pod cannot be bound to a NUMA node without CPUs.
     let with_cpus = topology.numa_nodes.iter().filter(|numa| !numa.cores.is_empty());
     let zones: Vec<Value> = with_cpus
         .map(|numa| {
@@ -88,7 +88,7 @@ pub(super) fn amount(name: &str, amount: &str) -> Value {
     json!({"name": name, "capacity": amount, "allocatable": amount, "available": amount})
 }
 
-/// What of an object that is there has to become another; `None` = nothing. Resources of other names stay in their zones.
+/// The patch that brings an existing object up to date; `None` if nothing changes. Resources with other names stay in their zones.
 pub(super) fn change(there: &DynamicObject, made: &Value) -> Option<Value> {
     let before = there.data.get("zones").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut zones = made["zones"].as_array().cloned().unwrap_or_default();
@@ -130,7 +130,7 @@ pub(super) fn change(there: &DynamicObject, made: &Value) -> Option<Value> {
     }))
 }
 
-/// Whether zones are the same, whatever order their resources stand in.
+/// Whether zones are equal regardless of the order of their resources.
 fn same_zones(one: &[Value], other: &[Value]) -> bool {
     let sorted = |zones: &[Value]| {
         let mut zones = zones.to_vec();

@@ -69,7 +69,7 @@ fn what_is_there_is_changed_where_it_differs_and_resources_of_others_stay() {
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
     assert_eq!(patch["zones"][0]["resources"], json!([amount("cpu", "4"), amount("memory", "8589934592"), batch]));
     assert_eq!(patch["zones"].as_array().unwrap().len(), 2);
-    // A Node that was made anew owns the object of the old one's name.
+    // A Node that was created anew owns the object of its predecessor.
     let again = object("n1", &wanted("uid-2", topology())).unwrap();
     assert_eq!(change(&there(&made), &again).unwrap()["metadata"]["ownerReferences"][0]["uid"], "uid-2");
 }
@@ -139,7 +139,7 @@ fn fewer() -> ReportedTopology {
     ReportedTopology { exclusive: Vec::new(), ..topology() }
 }
 
-/// One that acts, and knows what there is of its own.
+/// Topologies of a controller that acts and has listed its own objects.
 fn listed(own: &[&str]) -> Topologies {
     listed_by(NodeTopology::Publish, own)
 }
@@ -194,12 +194,12 @@ fn it_is_removed_a_minute_after_the_agent_sees_no_cpus_any_more_and_by_nothing_l
     let mut topologies = listed(&[]);
     topologies.report(&report(Some(&topology())), START);
     written(&mut topologies, Ok(Written::AsWanted), START);
-    // An agent that starts anew has seen none for a moment.
+    // An agent that restarts sees no CPUs for a moment.
     topologies.report(&report(None), START);
     assert_eq!(topologies.due(KEPT_FOR / 2), []);
     topologies.report(&report(Some(&topology())), KEPT_FOR / 2);
     assert_eq!(topologies.due(KEPT_FOR), [], "it still stands");
-    // What says nothing: a policy on its way, a report of another version, one that was deleted.
+    // Events that change nothing: a module that is being fetched, an unreadable report, a deleted report.
     let fetching = status(json!({"policies": [{"name": "cpu-topology", "state": "fetching"}]}));
     for event in
         [Event::Apply(fetching), Event::Apply(status(json!({"topology": 5}))), Event::Delete(status(json!({})))]
@@ -232,7 +232,7 @@ fn whoever_acts_again_asks_anew_what_stands() {
     let mut topologies = listed(&[]);
     topologies.report(&report(None), START);
     assert_eq!(topologies.due(KEPT_FOR), []);
-    // Another acted meanwhile, and made one.
+    // Another controller acted meanwhile, and created an object.
     list(&mut topologies, &["n1"], KEPT_FOR);
     removed(&mut topologies, KEPT_FOR);
 }
@@ -263,7 +263,7 @@ fn a_new_node_of_the_name_has_one_of_its_own() {
     written(&mut topologies, Ok(Written::AsWanted), START);
     topologies.node(&node("uid-2"), START);
     assert_eq!(written(&mut topologies, Ok(Written::Made), START).uid, "uid-2");
-    // Nothing is kept of a Node that is gone with its report.
+    // An entry is dropped when its Node and its report are gone.
     topologies.report(&Event::Delete(status(json!({}))), START);
     topologies.node(&Event::Delete(serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()), START);
     assert!(topologies.nodes.is_empty());

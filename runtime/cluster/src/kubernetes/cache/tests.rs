@@ -8,7 +8,7 @@ use super::*;
 
 const MAPS: [(&str, &str); 1] = [("kube-system", "ack-slo-config")];
 
-/// A cache, and how often it woke the loop.
+/// A cache, and the number of times that it woke the loop.
 fn cache() -> (Cache, Arc<AtomicUsize>) {
     let woken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&woken);
@@ -50,7 +50,7 @@ fn refused(code: u16) -> Error {
     Error::WatchStartFailed(kube::Error::Api(Box::new(Status { code, message: "no".into(), ..Status::default() })))
 }
 
-/// All watches have answered; the pods are these.
+/// A cache whose watches have all listed, with these pods.
 fn synced(pods: impl IntoIterator<Item = DynamicObject>) -> (Cache, Arc<AtomicUsize>) {
     let (cache, woken) = cache();
     list(&cache, &Watch::Node, [object(json!({"metadata": {"name": "here", "uid": "n", "labels": {"zone": "a"}}}))]);
@@ -80,7 +80,7 @@ fn nothing_is_reported_before_every_watch_has_answered() {
     let snapshot = cache.changed().unwrap();
     assert_eq!(names(&snapshot), ["default/web"]);
     assert_eq!(snapshot.node.unwrap().labels["zone"], "a");
-    // A field that only a newer Kubernetes knows is no problem.
+    // A field of a newer Kubernetes version is no problem.
     assert_eq!(snapshot.problems, []);
     assert_eq!(cache.changed(), None);
 }
@@ -231,7 +231,7 @@ fn a_mirror_of_another_node_object_keeps_its_own_uid() {
     let uid = |cache: &Cache| cache.changed().unwrap().pods[0].uid.clone();
     let (cache, _) = synced([made("etcd", "own-uid", "2026-01-01T00:00:00Z", &mirrors("hash"))]);
     assert_eq!(uid(&cache), "hash");
-    // The Node registers again: the kubelet will make its mirrors again, and this one is not its.
+    // The Node registers again: the kubelet will recreate its mirrors, and this one is from before.
     cache.take(&Watch::Node, Ok(Event::Delete(node("n"))));
     assert_eq!(uid(&cache), "hash", "the last known Node counts meanwhile");
     cache.take(&Watch::Node, Ok(Event::Apply(node("n2"))));

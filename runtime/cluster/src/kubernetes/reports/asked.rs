@@ -1,4 +1,4 @@
-//! What a report asks of the controller: how often it is written again for that, and how long an answer is waited for.
+//! Requests to the controller in a report: how often the report is rewritten, and how long the agent waits for an answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use crate::node_report::{
     ControllerAnswer, EvictionOutcome, NodePolicyReportStatus, REFRESH_INTERVAL, ReportedResource,
 };
 
-/// Longest pulse of a report that asks for something.
+/// Longest rewrite interval of a report with requests.
 const MAX_PULSE: Duration = Duration::from_secs(300);
-/// A report is written so often before its resources go stale, so that one write may fail.
+/// Number of writes before the report's resources become stale, so that one write may fail.
 const PULSES: u32 = 3;
-/// Shortest pulse, whatever a policy asks for.
+/// Shortest rewrite interval, whatever a policy requests.
 const MIN_PULSE: Duration = Duration::from_secs(15);
-/// After how many seconds resources go stale that no policy says a time for.
+/// Age in seconds at which resources become stale if no policy sets it.
 const STALE_SECONDS: u32 = 900;
-/// The wait for an answer to an eviction, and to a resource; both are doubled up to the longest.
+/// First waits for an answer to an eviction and to a resource; each further wait is twice as long, up to `MAX_PAUSE`.
 const FIRST_EVICTION_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_RESOURCE_PAUSE: Duration = Duration::from_secs(5);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// How long a report may stand before it is written again.
+/// The interval after which an unchanged report is written again.
 pub(super) fn pulse_of(report: &NodePolicyReportStatus) -> Duration {
     if report.resources.is_empty() && report.evictions.is_empty() {
         return REFRESH_INTERVAL;
@@ -29,22 +29,22 @@ pub(super) fn pulse_of(report: &NodePolicyReportStatus) -> Duration {
     (Duration::from_secs(stale.into()) / PULSES).clamp(MIN_PULSE, MAX_PULSE)
 }
 
-/// Whether a report asks for an eviction that the one before did not ask for, or more urgently.
+/// Whether a report requests an eviction that the previous one did not request, or requests one more urgently.
 fn asks_more(before: &NodePolicyReportStatus, now: &NodePolicyReportStatus) -> bool {
     let is_known = |uid: &str, urgency| before.evictions.iter().any(|one| one.uid == uid && one.urgency >= urgency);
     now.evictions.iter().any(|one| !is_known(&one.uid, one.urgency))
 }
 
-/// Resources without the words for them, which may tell a use that changes all the time: amounts are what counts.
+/// Resources without their reasons, which may name a changing usage: only a changed amount is a change of the report.
 pub(super) fn without_reasons(resources: &[ReportedResource]) -> Vec<ReportedResource> {
     resources.iter().map(|one| ReportedResource { reason: String::new(), ..one.clone() }).collect()
 }
 
-/// What the last report asked for, and whether all of it is answered.
+/// The requests in the last report, and whether all are answered.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     resources: Vec<(String, u64)>,
-    /// UIDs, and whether the eviction is done as far as the controller goes.
+    /// By UID of the pod, whether the controller has nothing left to do for the eviction.
     evictions: BTreeMap<String, bool>,
     pause: Duration,
     waits: bool,
@@ -60,17 +60,17 @@ impl Asked {
         }
     }
 
-    /// Whether an answer is waited for.
+    /// Whether an answer is outstanding.
     pub(super) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// The wait before the next look.
+    /// The wait before the next check for an answer.
     pub(super) fn pause(&self) -> Duration {
         self.pause
     }
 
-    /// Takes a look's result. A refusal or a wait is no end: the controller tries again.
+    /// Applies the controller's answer. A refused or pending eviction stays outstanding: the controller tries again.
     pub(super) fn take(&mut self, answer: Option<&ControllerAnswer>) {
         let resource = |(name, amount): &(String, u64)| {
             let is_it = |one: &&crate::node_report::ResourceAnswer| one.name == *name;
@@ -86,13 +86,14 @@ impl Asked {
         self.waits = !(self.resources.iter().all(resource) && self.evictions.values().all(|is_done| *is_done));
     }
 
-    /// Whether a report asks for something that must not wait for the fleet's writes: an eviction, or that one is not done after all.
+    /// Whether a report must not wait for its place among the fleet's writes: it requests a new eviction, or
+    /// withdraws one that is not done.
     pub(super) fn is_pressing(&self, before: &NodePolicyReportStatus, now: &NodePolicyReportStatus) -> bool {
         let is_asked = |uid: &str| now.evictions.iter().any(|one| one.uid == uid);
         asks_more(before, now) || self.evictions.iter().any(|(uid, is_done)| !is_done && !is_asked(uid))
     }
 
-    /// Looks less often.
+    /// Doubles the wait before the next check.
     pub(super) fn wait_longer(&mut self) {
         self.pause = (self.pause * 2).min(MAX_PAUSE);
     }

@@ -132,7 +132,7 @@ fn shares_are_written_into_the_zones_and_taken_out_of_them() {
     let there = json!([zone(0, json!([cpu, ours("700")])), zone(1, json!([ours("500")]))]);
     assert_eq!(zones_patch(&topology(Some(CPU), there.clone()), &wanted), None);
 
-    // Another amount, and one that somebody else wrote before: all three fields follow.
+    // Another amount, and one that another client wrote before: all three fields follow.
     let mut old = ours("900");
     old["available"] = "100".into();
     for annotation in [Some(CPU), None] {
@@ -144,7 +144,7 @@ fn shares_are_written_into_the_zones_and_taken_out_of_them() {
     let withdrawn = zones_patch(&topology(Some(CPU), there.clone()), &Zones::new()).unwrap();
     assert_eq!(withdrawn["zones"], json!([zone(0, json!([cpu, ours("0")])), zone(1, json!([ours("0")]))]));
     assert_eq!(withdrawn["metadata"]["annotations"], json!({PUBLISHED: null}));
-    // Without the mark they are another's.
+    // Without the annotation, the shares belong to another program.
     assert_eq!(zones_patch(&topology(None, there), &Zones::new()), None);
     assert_eq!(zones_patch(&topology(None, json!([{"name": "node-0", "type": "Node"}])), &Zones::new()), None);
 }

@@ -29,7 +29,7 @@ fn resource(name: &str, amount: u64) -> ReportedResource {
     ReportedResource { name: name.into(), amount, ..ReportedResource::default() }
 }
 
-/// The patch without what every patch has.
+/// The patch without the fields that every patch has.
 fn changed(publication: &Publication) -> Value {
     let Some(mut patch) = publication.patch.clone() else { return Value::Null };
     let metadata = patch["metadata"].as_object_mut().unwrap();
@@ -107,7 +107,7 @@ fn what_may_not_be_published_is_refused_with_the_way_out() {
         let amounts = changed(&found)["amounts"].clone();
         assert!(amounts.get("cpu").is_none() && amounts.get(CPU).is_none(), "{case}: {amounts}");
     }
-    // A zero offers nothing, whoever wrote it.
+    // An amount of 0 offers nothing, so it does not block the publication.
     let adopted = publication(&node(None, &[(CPU, "0")]), &[resource(CPU, 7)], &rules());
     assert_eq!(changed(&adopted)["amounts"][CPU], "7");
 }
