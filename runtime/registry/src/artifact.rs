@@ -1,8 +1,7 @@
-//! The artefact that a module becomes, the same bytes each time: CNCF's layout for Wasm, and for an OPA bundle the layout that OPA
-//! itself pulls, an image of one layer.
+//! Packs a module into an artefact, reproducibly: CNCF's layout for Wasm, and for an OPA bundle the layout that OPA itself pulls,
+//! an image of one layer.
 //!
-//! Layouts: cncf/tag-runtime, "wasm-oci-artifact"; OPA's "OCI" bundles. Nothing in them but `created` speaks of time, and that is the
-//! caller's.
+//! Layouts: cncf/tag-runtime, "wasm-oci-artifact"; OPA's "OCI" bundles. The only time in them is `created`, and the caller sets it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -17,48 +16,48 @@ use wasmparser::{Parser, Payload};
 use crate::error::RegistryError;
 use crate::manifest::{self, Document};
 
-/// The config's media type.
+/// Media type of the config in CNCF's layout.
 pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
-/// The module's media type.
+/// Media type of a Wasm module.
 pub(crate) const LAYER: &str = "application/wasm";
-/// The config's media type of an OPA bundle.
+/// Media type of the config of an OPA bundle.
 const BUNDLE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// An OPA bundle's media type.
+/// Media type of an OPA bundle.
 pub(crate) const BUNDLE_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-/// What a bundle may unpack to.
+/// Maximum size of an unpacked bundle, in bytes.
 const MAX_UNPACKED: u64 = 64 << 20;
-/// The name of a layer's file, for clients that write files.
+/// Annotation with a layer's file name, for clients that write files.
 pub(crate) const TITLE: &str = "org.opencontainers.image.title";
-/// When an artefact was made.
+/// Annotation with the time at which an artefact was made.
 pub(crate) const CREATED: &str = "org.opencontainers.image.created";
 
 /// The config of an artefact in CNCF's layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WasmConfig {
-    /// When it was made: RFC 3339.
+    /// Time at which the artefact was made, in RFC 3339.
     pub created: String,
-    /// Author.
+    /// Author of the artefact.
     #[serde(default)]
     pub author: Option<String>,
-    /// `wasm`.
+    /// Always `wasm`.
     pub architecture: String,
     /// `wasip2` for a component, `wasip1` for a core module.
     pub os: String,
     /// The digests of the layers.
     pub layer_digests: Vec<String>,
-    /// What a component imports and exports; `None` for a core module.
+    /// The component's imports and exports; `None` for a core module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<Interfaces>,
 }
 
-/// What a component imports and exports, by the full names of the interfaces.
+/// A component's imports and exports, by the full names of the interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interfaces {
-    /// Exports.
+    /// Exported interfaces.
     #[serde(default)]
     pub exports: Vec<String>,
-    /// Imports: all that the module can ever reach.
+    /// Imported interfaces: a module can use nothing else.
     #[serde(default)]
     pub imports: Vec<String>,
     /// The WIT world of the module, if the config names it.
@@ -74,12 +73,12 @@ pub struct Artifact {
     pub(crate) module: Vec<u8>,
 }
 
-/// Labels of a module beside its bytes. They decide nothing.
+/// Descriptive metadata of a module. No decision depends on it.
 #[derive(Clone, Debug, Default)]
 pub struct Label {
     /// The policy's name.
     pub name: String,
-    /// When it was made: RFC 3339. The same bytes under the same label at the same moment are the same artefact.
+    /// Time at which the artefact was made, in RFC 3339. The same bytes, label and time make the same artefact.
     pub created: String,
     /// Further annotations of the manifest.
     pub annotations: BTreeMap<String, String>,
@@ -90,7 +89,7 @@ impl Artifact {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::InvalidArtifact`] if it is neither Wasm nor a bundle.
+    /// [`RegistryError::InvalidArtifact`] if the module is neither Wasm nor a bundle.
     pub fn pack(module: Vec<u8>, label: Label) -> Result<Self, RegistryError> {
         let shape = |message| RegistryError::InvalidArtifact { what: label.name.clone(), message };
         let json = |value: serde_json::Result<Vec<u8>>| value.map_err(|error| shape(error.to_string()));
@@ -127,7 +126,7 @@ impl Artifact {
         Ok(Self { document, config, module })
     }
 
-    /// The manifest's digest: what it is pinned and signed by.
+    /// The manifest's digest, by which the artefact is pinned and signed.
     pub fn digest(&self) -> Digest {
         self.document.digest
     }
@@ -168,7 +167,7 @@ fn image_config(bundle: &[u8], created: &str) -> Result<serde_json::Value, Strin
     }))
 }
 
-/// What a component imports and exports; `None` = it is a core module.
+/// A component's imports and exports; `None` for a core module.
 fn interfaces(wasm: &[u8]) -> Result<Option<Interfaces>, String> {
     if Parser::is_core_wasm(wasm) {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! Credentials for a repository. They are read for each pull, since they rotate.
+//! Credentials for a repository. They are read at each pull, because they rotate.
 //!
-//! What a file's keys mean is what the kubelet says for pull secrets (Kubernetes, "Images", "Interpretation of config.json") and
-//! containers-auth.json(5): a host, with the repositories below a path of it, or a pattern of hosts; the most specific one counts.
+//! The keys of a file mean what they mean to the kubelet for pull secrets (Kubernetes, "Images", "Interpretation of config.json") and in
+//! containers-auth.json(5): a host, optionally with a path of repositories, or a pattern of hosts; the most specific key counts.
 #![expect(clippy::disallowed_methods, reason = "passwords lie where other tools and the kubelet put them")]
 
 mod key;
@@ -20,20 +20,20 @@ use self::key::{Key, Rank};
 use crate::error::RegistryError;
 use crate::reference::Reference;
 
-/// Docker Hub's credentials stand under its first address.
+/// The key of Docker Hub's credentials: its first address.
 const DOCKER_HUB: &str = "https://index.docker.io/v1/";
-/// As deep as Kubernetes nests what it projects.
+/// Maximum depth of subfolders: as deep as Kubernetes nests projected volumes.
 const FOLDERS_DEEP: usize = 3;
 
-/// The identity for a repository, and its source.
+/// Credentials for a repository, and their source.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) auth: RegistryAuth,
-    /// For messages: `anonymous`, or the user and where the credentials stand.
+    /// For messages: `anonymous`, or the user and the source of the credentials.
     pub(crate) name: String,
 }
 
-/// A file's keys. `docker_credential` takes a key and returns what stands there.
+/// The keys of a file. `docker_credential` looks up the credentials of a key.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Keys {
@@ -42,21 +42,21 @@ struct Keys {
     creds_store: Option<String>,
 }
 
-/// What may hold credentials for a repository.
+/// A key that may have credentials for a repository.
 struct Candidate {
     rank: Rank,
     key: String,
-    /// The program that is asked, if one is.
+    /// The credential helper; `None` if the file itself has the credentials.
     helper: Option<String>,
     file: usize,
 }
 
-/// Finds credentials: in the environment; in the operator's files, of which the most specific key counts, and of equal ones that of the
-/// first file; in Docker's configuration with its helpers; in Podman's.
+/// Finds credentials: first in the environment; then in the operator's files, where the most specific key counts, and of equal
+/// keys that of the first file; then in Docker's configuration with its helpers; then in Podman's.
 ///
 /// # Errors
 ///
-/// [`RegistryError::Credentials`] for credentials that cannot be used: an anonymous request would hide that.
+/// [`RegistryError::Credentials`] for unusable credentials: an anonymous request instead would hide the fault.
 pub(crate) fn find(of: &Reference, files: &[PathBuf]) -> Result<Identity, RegistryError> {
     if let Some(identity) = from_environment(of.registry()) {
         return Ok(identity);
@@ -87,7 +87,7 @@ fn in_files(of: &Reference, files: &[PathBuf]) -> Result<Option<Identity>, Strin
             .map_err(|_| format!("{}: it is not a configuration of Docker's in JSON", path.display()))?;
         candidates.extend(candidates_of(of, keys).into_iter().map(|candidate| Candidate { file, ..candidate }));
     }
-    // Stable: of equal ones the first file's comes first.
+    // A stable sort: of equal keys, the first file's stays first.
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.rank));
     for Candidate { key, helper, file, .. } in candidates {
         let (path, text) = &read[file];
@@ -117,7 +117,7 @@ fn candidates_of(of: &Reference, Keys { auths, cred_helpers, creds_store }: Keys
     candidates
 }
 
-/// Only with the host: a password is not sent to whichever registry happens to be asked.
+/// Credentials of the environment, only for the host that `QOSM_REGISTRY_HOST` names: a password must not go to another registry.
 fn from_environment(registry: &str) -> Option<Identity> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (user, password) = (variable("QOSM_REGISTRY_USERNAME")?, variable("QOSM_REGISTRY_PASSWORD")?);
@@ -142,7 +142,7 @@ fn identity(
         Err(E::NoCredentialConfigured) => Ok(None),
         Err(E::ConfigReadError) => Err("it is not a configuration of Docker's in JSON".to_owned()),
         Err(E::HelperFailure { helper, stdout, stderr }) => {
-            // What helpers print when they know nothing is not agreed upon.
+            // Helpers have no agreed message for missing credentials.
             if format!("{stdout}{stderr}").contains("not found") {
                 return Ok(None);
             }
@@ -156,7 +156,7 @@ fn identity(
     }
 }
 
-/// Where Docker's and Podman's logins are kept, whether they are there or not.
+/// Docker's and Podman's credential files, whether or not they exist.
 pub(crate) fn usual_files() -> Vec<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = |path: &str| folder("HOME").map(|home| home.join(path));
@@ -166,7 +166,7 @@ pub(crate) fn usual_files() -> Vec<PathBuf> {
     [docker, podman, home(".config/containers/auth.json")].into_iter().flatten().collect()
 }
 
-/// The files of a configured path.
+/// The file at a configured path, or the credential files in that folder and its subfolders.
 fn config_files(path: &Path, deep: usize) -> std::io::Result<Vec<PathBuf>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_path_buf()]);
@@ -179,7 +179,7 @@ fn config_files(path: &Path, deep: usize) -> std::io::Result<Vec<PathBuf>> {
         let name = entry.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_folder = match fs::metadata(&entry) {
             Ok(metadata) => metadata.is_dir(),
-            // Replaced while it is read: Kubernetes swaps the folder that all of them lead to.
+            // Replaced in the meantime: Kubernetes swaps the folder that all links lead to.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -211,7 +211,7 @@ mod tests {
         RegistryAuth::Basic(name.to_owned(), "p".to_owned())
     }
 
-    /// A file with these keys and the users behind them.
+    /// A file with these keys and users.
     fn auths(folder: &Path, name: &str, users: &[(&str, &str)]) -> PathBuf {
         use base64::Engine as _;
         let encode = |user: &str| base64::engine::general_purpose::STANDARD.encode(format!("{user}:p"));

@@ -1,4 +1,4 @@
-//! What can go wrong between a reference and the bytes of a module.
+//! Errors between a reference and the bytes of a module.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use qosm_model::digest::Digest;
 
 use crate::reference::ReferenceError;
 
-/// A step on the way from or to a registry failed. Each names the reference or file, the step, and the way out.
+/// An error while pulling from or pushing to a registry or layout. Each names the reference or file, the step, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
@@ -17,12 +17,12 @@ pub enum RegistryError {
     /// The settings of registries are invalid.
     #[error("registries: {place}: {message}")]
     Settings {
-        /// Which entry and field.
+        /// The entry and the field.
         place: String,
         /// What is wrong, and what to write.
         message: String,
     },
-    /// Credentials are there and cannot be used.
+    /// Credentials exist, but cannot be used.
     #[error("credentials for {registry}: {message}")]
     Credentials {
         /// The registry.
@@ -56,7 +56,7 @@ pub enum RegistryError {
         registry: String,
         /// `tag`, `manifest`, `blob`.
         kind: &'static str,
-        /// What there is instead.
+        /// What exists instead; may be empty.
         hint: String,
     },
     /// The registry cannot be reached or does not answer.
@@ -66,7 +66,7 @@ pub enum RegistryError {
         what: String,
         /// The registry.
         registry: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The transfer exceeded the time limit, although data kept coming.
@@ -76,7 +76,7 @@ pub enum RegistryError {
     TooSlow {
         /// The reference.
         what: String,
-        /// How long was waited.
+        /// The time limit, in seconds.
         seconds: u64,
     },
     /// The registry answered with an error.
@@ -86,89 +86,89 @@ pub enum RegistryError {
         what: String,
         /// The registry.
         registry: String,
-        /// The status.
+        /// The HTTP status.
         status: u16,
         /// The registry's message.
         message: String,
-        /// When the registry wants the next try.
+        /// The wait that the registry requests before the next attempt.
         retry_after: Option<Duration>,
     },
-    /// The registry sends its clients to an address for tokens to which they must not go.
+    /// The registry names a token address to which credentials must not be sent.
     #[error("{what}: {registry} asks for credentials at `{realm}`, {why}; they are not sent there")]
     Realm {
         /// The reference.
         what: String,
         /// The registry.
         registry: String,
-        /// Where.
+        /// The address.
         realm: String,
-        /// Why not.
+        /// Why credentials are not sent there.
         why: &'static str,
     },
-    /// The bytes are not those that were asked for.
+    /// The bytes do not match the digest.
     #[error("{what}: its bytes are {found} instead of {expected}: they were changed on the way or in the registry")]
     Digest {
         /// The reference.
         what: String,
         /// The digest of the reference or manifest.
         expected: Digest,
-        /// What came.
+        /// The digest of the received bytes.
         found: Digest,
     },
-    /// Less came than was announced.
+    /// The transfer ended before all announced bytes arrived.
     #[error("{what}: {found} of {expected} bytes came")]
     Truncated {
         /// The reference.
         what: String,
-        /// Announced.
+        /// Announced size, in bytes.
         expected: u64,
-        /// Came.
+        /// Received size, in bytes.
         found: u64,
     },
-    /// More than is allowed.
+    /// An object exceeds its size limit.
     #[error("{what}: {size} bytes are more than the {most} that a {kind} may have{hint}")]
     TooLarge {
         /// The reference.
         what: String,
         /// `manifest`, `module`, …
         kind: &'static str,
-        /// Its size, as far as it is known.
+        /// Its size in bytes; a lower bound if it was not read to the end.
         size: u64,
-        /// The bound.
+        /// The limit, in bytes.
         most: u64,
         /// How to raise it.
         hint: &'static str,
     },
-    /// It is there, but not a policy.
+    /// The artefact exists, but is not a policy.
     #[error("{what}: {}", shown(message))]
     InvalidArtifact {
         /// The reference.
         what: String,
-        /// What it is, and what it should be.
+        /// What was found, and what is expected.
         message: String,
     },
-    /// No trusted key has signed it.
+    /// The trust rules do not accept the artefact.
     #[error("{what}: not trusted: {message}")]
     Untrusted {
         /// The reference with the digest.
         what: String,
-        /// Why, and the way out.
+        /// Why, and the remedy.
         message: String,
     },
-    /// A file or folder of this machine.
+    /// A file or folder of this machine cannot be used.
     #[error("{action} {}", path.display())]
     File {
-        /// What was done.
+        /// The failed operation.
         action: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// Why it failed.
+        /// The operating system's error.
         source: std::io::Error,
     },
 }
 
 impl RegistryError {
-    /// Whether a later try may succeed without any change.
+    /// Whether a later attempt may succeed without any change.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TooSlow { .. } | Self::Truncated { .. } => true,
@@ -177,7 +177,7 @@ impl RegistryError {
         }
     }
 
-    /// When the registry wants the next try, if it says so.
+    /// The wait that the registry requests before the next attempt; `None` if it names none.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answer { retry_after, .. } => *retry_after,
@@ -190,7 +190,7 @@ fn later(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(String::new, |wait| format!("; it wants to be asked again in {} s", wait.as_secs()))
 }
 
-/// Quotes from third-party documents are shortened, and without terminal control characters.
+/// Shortens quotes from third-party documents and removes terminal control characters.
 fn shown(text: &str) -> String {
     const MAX: usize = 500;
     let clean = text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character });

@@ -1,7 +1,7 @@
-//! A folder in OCI's image layout: the agent's local store, and what travels where no network goes.
+//! A folder in OCI's image layout: the agent's local store, and the format for air-gapped nodes.
 //!
-//! Blobs are named by their content and appear complete, by a rename; incomplete ones lie in `ingest/` under a lock, so
-//! that a download is continued and not repeated. The index is read and replaced under the folder's lock.
+//! Blobs are named by their content and appear complete, by a rename; incomplete ones are in `ingest/` under a lock, so that an
+//! interrupted download continues. The index is read and replaced under the folder's lock.
 #![expect(
     clippy::disallowed_methods,
     reason = "a store on disk is reached by its path: it is locked, and shared with other programs"
@@ -19,24 +19,24 @@ use qosm_model::digest::Digest;
 use crate::error::RegistryError;
 use crate::manifest::{self, Document};
 
-/// The tag of an artefact in a layout.
+/// Annotation with an artefact's tag in a layout.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const INDEX_FILE: &str = "index.json";
 const MARKER: &str = "oci-layout";
-/// The largest index that is read, in bytes: tens of thousands of artefacts. A layout from a third party may be of any
-/// length, and an archive may hold it as a hole, so that it is not even large.
+/// The largest index that is read, in bytes: tens of thousands of artefacts. A third party's index may have any length, and as a
+/// sparse file in an archive it may even take little space there.
 const MAX_INDEX: u64 = 16 << 20;
-/// Age below which unnamed blobs are kept: a pull may be about to name them.
+/// Age below which unnamed blobs and unused artefacts are kept: a pull may be about to name them.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// A folder of artefacts.
+/// A folder of artefacts in OCI's image layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
 }
 
 impl Layout {
-    /// Opens a folder, and makes it if it is not there or empty.
+    /// Opens a layout, and creates it if the folder is missing or empty.
     pub(crate) fn create(root: &Path) -> Result<Self, RegistryError> {
         let layout = Self { root: root.to_path_buf() };
         for folder in ["blobs/sha256", "ingest"] {
@@ -53,14 +53,14 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Opens a folder that is there.
+    /// Opens an existing layout.
     pub(crate) fn open(root: &Path) -> Result<Self, RegistryError> {
         let marker = root.join(MARKER);
         fs::metadata(&marker).map_err(failed("not a folder in OCI's image layout, for there is no", &marker))?;
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// All entries.
+    /// Reads the index.
     pub(crate) fn index(&self) -> Result<OciImageIndex, RegistryError> {
         let path = self.root.join(INDEX_FILE);
         let mut bytes = Vec::new();
@@ -82,27 +82,27 @@ impl Layout {
         })
     }
 
-    /// The digest under a name.
+    /// The digest that a name refers to.
     pub(crate) fn named(&self, name: &str) -> Result<Option<Digest>, RegistryError> {
         let index = self.index()?;
         let entry = index.manifests.iter().find(|entry| name_of(entry) == Some(name));
         Ok(entry.and_then(|entry| entry.digest.parse().ok()))
     }
 
-    /// All names, with what stands under them.
+    /// All names, with their digests.
     pub(crate) fn names(&self) -> Result<BTreeMap<String, Digest>, RegistryError> {
         let index = self.index()?;
         let named = |entry: &ImageIndexEntry| Some((name_of(entry)?.to_owned(), entry.digest.parse().ok()?));
         Ok(index.manifests.iter().filter_map(named).collect())
     }
 
-    /// A manifest, if it is here whole.
+    /// A manifest; `None` if it is not stored completely.
     pub(crate) fn document(&self, digest: Digest) -> Result<Option<Document>, RegistryError> {
         let Some(bytes) = self.blob(digest, manifest::MAX, "manifest")? else { return Ok(None) };
         Document::read(bytes, "", &digest.to_string()).map(Some)
     }
 
-    /// A blob, if it is here whole. One that was changed on the disk is thrown away: its name is its content.
+    /// A blob; `None` if it is not stored completely. A blob that no longer matches its digest is deleted.
     pub(crate) fn blob(&self, digest: Digest, most: u64, kind: &'static str) -> Result<Option<Vec<u8>>, RegistryError> {
         let path = self.place(digest);
         let file = match File::open(&path) {
@@ -129,7 +129,7 @@ impl Layout {
         self.place(digest).is_file()
     }
 
-    /// Keeps a blob that is in memory.
+    /// Stores a blob.
     pub(crate) fn keep(&self, digest: Digest, bytes: &[u8]) -> Result<(), RegistryError> {
         if self.has(digest) {
             return Ok(());
@@ -154,14 +154,14 @@ impl Layout {
                 }
                 Err(fs::TryLockError::Error(source)) => return Err(failed("cannot lock", &path)(source)),
             }
-            // The former holder of the lock may have moved the file into its place, or deleted it.
+            // The previous holder of the lock may have moved the file into its place, or deleted it.
             if is_same(&file, &path) {
                 return Ok(Some(Ingest { file, path, place: self.place(digest), digest }));
             }
         }
     }
 
-    /// Names what is here: an entry of the index.
+    /// Stores a manifest and adds it to the index, under a name if there is one.
     pub(crate) fn name(&self, document: &Document, name: Option<&str>) -> Result<(), RegistryError> {
         self.keep(document.digest, &document.bytes)?;
         let OciDescriptor { media_type, digest, size, .. } = document.descriptor();
@@ -178,7 +178,8 @@ impl Layout {
             if index.manifests.iter().any(|other| is_same(other) && other.digest == entry.digest) {
                 return false;
             }
-            // The former target of the name stays while it is used or there is room: it may run, or be rolled back to.
+            // The previous target of the name stays, unnamed, while it is in use or there is room: it may be
+            // running, or be rolled back to.
             for other in index.manifests.iter_mut().filter(|other| is_same(other)) {
                 other.annotations = None;
             }
@@ -187,7 +188,7 @@ impl Layout {
         })
     }
 
-    /// Manifests that refer to another: signatures in cosign's second format.
+    /// Manifests that refer to another by `subject`: signatures in cosign's second format.
     pub(crate) fn referrers(&self, of: Digest) -> Result<Vec<Document>, RegistryError> {
         let mut found = Vec::new();
         for entry in self.index()?.manifests {
@@ -201,7 +202,7 @@ impl Layout {
         Ok(found)
     }
 
-    /// Notes that an artefact was used.
+    /// Records that an artefact was used just now.
     pub(crate) fn touch(&self, digest: Digest) {
         let touched =
             File::options().write(true).open(self.place(digest)).and_then(|file| file.set_modified(SystemTime::now()));
@@ -210,7 +211,8 @@ impl Layout {
         }
     }
 
-    /// Throws away what has not been used for longest, until the rest fits: never what is to be kept, with its signatures.
+    /// Removes the least recently used artefacts until the rest fits into `most` bytes. Artefacts in `keep`, their signatures,
+    /// and young entries always stay.
     pub(crate) fn collect(&self, keep: &BTreeSet<Digest>, most: u64) -> Result<Collected, RegistryError> {
         let mut collected = Collected::default();
         let mut named = BTreeSet::new();
@@ -242,7 +244,7 @@ impl Layout {
                 index.manifests.push(entry);
             }
             named = blobs;
-            // Without deletions nothing is written: a full disk must not prevent making room on it.
+            // Without removals the index is not written: a full disk must not prevent freeing space.
             index.manifests.len() != before
         })?;
         collected.bytes = self.sweep(&named)?;
@@ -274,7 +276,7 @@ impl Layout {
         Ok(bytes)
     }
 
-    /// When an entry was used last, and the blobs that it needs; `None` = it is not whole.
+    /// When an entry was last used, and the blobs that it needs; `None` if the entry is incomplete.
     fn needs(&self, entry: &ImageIndexEntry) -> Option<(SystemTime, BTreeSet<Digest>)> {
         let digest: Digest = entry.digest.parse().ok()?;
         let used = fs::metadata(self.place(digest)).and_then(|metadata| metadata.modified()).ok()?;
@@ -283,7 +285,7 @@ impl Layout {
         Some((used, blobs.chain([digest]).collect()))
     }
 
-    /// The artefact that an entry is, or that it signs.
+    /// The artefact that an entry is or signs.
     fn serves(&self, entry: &ImageIndexEntry) -> Option<Digest> {
         let signed = name_of(entry).and_then(|name| {
             let (_, tag) = name.rsplit_once(':').unwrap_or(("", name));
@@ -303,7 +305,7 @@ impl Layout {
         self.root.join("blobs/sha256").join(digest.hex())
     }
 
-    /// Changes the index, unless the change is empty.
+    /// Changes the index under the lock, and writes it if `change` returns `true`.
     fn change(&self, change: impl FnOnce(&mut OciImageIndex) -> bool) -> Result<(), RegistryError> {
         let _lock = self.lock()?;
         let mut index = self.index()?;
@@ -331,30 +333,30 @@ impl Layout {
         written().map_err(failed("cannot write", path))
     }
 
-    /// The lock is on the folder itself: a file of its own would travel along.
+    /// Locks the folder itself: a lock file would be copied along with the layout.
     fn lock(&self) -> Result<File, RegistryError> {
         let folder = File::open(&self.root).map_err(failed("cannot open", &self.root))?;
         folder.lock().map_err(failed("cannot lock", &self.root))?;
         Ok(folder)
     }
 
-    /// What only the making of it needed.
+    /// Removes the folder that only writing needed.
     pub(crate) fn finish(&self) {
-        // Not empty while another process uses it; then it stays.
+        // Fails while another process has files there; then the folder stays.
         fs::remove_dir(self.root.join("ingest")).ok();
     }
 }
 
-/// What a collection threw away.
+/// What a collection removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Artefacts that are not named any more.
+    /// Number of artefacts removed from the index, without incomplete ones.
     pub artifacts: usize,
-    /// Bytes that were freed.
+    /// Freed space, in bytes.
     pub bytes: u64,
 }
 
-/// A blob that is being fetched, under its lock.
+/// A blob that is being fetched; the file is locked.
 pub(crate) struct Ingest {
     file: File,
     path: PathBuf,
@@ -363,17 +365,17 @@ pub(crate) struct Ingest {
 }
 
 impl Ingest {
-    /// How much of it is here.
+    /// Size of the part that is here, in bytes.
     pub(crate) fn size(&self) -> Result<u64, RegistryError> {
         self.file.metadata().map(|metadata| metadata.len()).map_err(failed("cannot read", &self.path))
     }
 
-    /// Throws away what is here.
+    /// Discards the part that is here.
     pub(crate) fn restart(&self) -> Result<(), RegistryError> {
         self.file.set_len(0).map_err(failed("cannot write", &self.path))
     }
 
-    /// Adds to it.
+    /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), RegistryError> {
         use std::io::{Seek as _, SeekFrom};
         let written = |file: &mut File| {
@@ -383,7 +385,7 @@ impl Ingest {
         written(&mut self.file).map_err(failed("cannot write", &self.path))
     }
 
-    /// Moves it into its place, if it matches its digest.
+    /// Moves the blob into its place if it matches its digest, else deletes it.
     pub(crate) fn finish(self, what: &str) -> Result<(), RegistryError> {
         use std::io::{Seek as _, SeekFrom};
         let mut bytes = Vec::new();
@@ -400,7 +402,7 @@ impl Ingest {
     }
 }
 
-/// The manifest that another refers to.
+/// The manifest that `subject` refers to.
 pub(crate) fn subject_of(manifest: &OciImageManifest) -> Option<Digest> {
     manifest.subject.as_ref()?.digest.parse().ok()
 }
@@ -419,7 +421,7 @@ fn empty_index() -> OciImageIndex {
     }
 }
 
-/// What is in it is public, and others may carry it.
+/// Makes a file readable for everyone: artefacts are public, and another user may copy the layout.
 fn readable(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))
@@ -436,7 +438,7 @@ pub(crate) fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::
     move |source| RegistryError::File { action, path, source: with_way_out(source) }
 }
 
-/// The kernel's error for a full disk says neither what to do nor that nothing is lost.
+/// Adds a remedy to the kernel's error for a full disk.
 fn with_way_out(source: std::io::Error) -> std::io::Error {
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -455,7 +457,7 @@ mod tests {
     fn artifact(name: &str) -> Artifact {
         let label = Label { name: name.to_owned(), created: "1970-01-01T00:00:00Z".to_owned(), ..Label::default() };
         let mut module = b"\0asm\x01\0\0\0".to_vec();
-        // A custom section, so that each is another.
+        // A custom section, so that each module differs.
         module.extend([0, u8::try_from(name.len()).unwrap() + 1, u8::try_from(name.len()).unwrap()]);
         module.extend(name.as_bytes());
         Artifact::pack(module, label).unwrap()

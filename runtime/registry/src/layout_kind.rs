@@ -1,5 +1,5 @@
-//! Where in an artefact the module is. Written is one layout; read are also those of older tools and of registries that refuse
-//! types that they do not know.
+//! Finds the module in an artefact. qosm writes one layout; it also reads those of older tools, and of
+//! registries that refuse unknown media types.
 
 use std::io::Read;
 
@@ -10,20 +10,20 @@ use crate::artifact::{BUNDLE_LAYER, CONFIG, LAYER};
 use crate::error::RegistryError;
 use crate::manifest;
 
-/// Wasm as such, before CNCF's layout.
+/// Media types of plain Wasm from before CNCF's layout.
 const OLD_LAYERS: [&str; 2] =
     ["application/vnd.wasm.content.layer.v1+wasm", "application/vnd.module.wasm.content.layer.v1+wasm"];
-/// An image's layer with a module in it.
+/// Media types of image layers that may contain a module.
 const TAR_LAYERS: [&str; 3] =
     [BUNDLE_LAYER, "application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.oci.image.layer.v1.tar"];
-/// The files that such a layer may hold: an OPA bundle's, and a proxy-wasm image's.
+/// File names of a module in such a layer: an OPA bundle's, and a proxy-wasm image's.
 const MEMBERS: [&str; 2] = ["policy.wasm", "plugin.wasm"];
-/// What makes an archive with a `policy.wasm` an OPA bundle: then the whole of it is the module.
+/// The file that makes an archive with a `policy.wasm` an OPA bundle: then the whole archive is the module.
 const MANIFEST: &str = ".manifest";
-/// More files than this are not a policy.
+/// Maximum number of files in a layer.
 const MAX_MEMBERS: usize = 1000;
 
-/// The layer that holds the module, and how.
+/// The layer that contains the module, and its form.
 #[derive(Clone, Debug)]
 pub(crate) struct LayoutKind {
     pub(crate) layer: OciDescriptor,
@@ -41,7 +41,7 @@ impl LayoutKind {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::InvalidArtifact`] describes other artefacts.
+    /// [`RegistryError::InvalidArtifact`] if the artefact is not a policy.
     pub(crate) fn of(manifest: &OciImageManifest, what: &str) -> Result<Self, RegistryError> {
         let shape = |message: String| Err(RegistryError::InvalidArtifact { what: what.to_owned(), message });
         let layers = &manifest.layers;
@@ -60,7 +60,7 @@ impl LayoutKind {
             [] => {}
             several => return shape(format!("it has {} modules, and a policy is one", several.len())),
         }
-        // Of an image the last layer counts, as with proxy-wasm images.
+        // In an image the last layer counts, as with proxy-wasm images.
         match layers.last().filter(|layer| TAR_LAYERS.contains(&layer.media_type.as_str())) {
             Some(layer) => {
                 let gzip = layer.media_type.ends_with("gzip");
@@ -76,7 +76,7 @@ impl LayoutKind {
         }
     }
 
-    /// Takes the module out of the layer's bytes. Of an OPA bundle these are all of them.
+    /// Extracts the module from the layer's bytes. For an OPA bundle, these are the module.
     ///
     /// # Errors
     ///
@@ -100,19 +100,19 @@ impl LayoutKind {
     }
 }
 
-/// What the one module in an archive is.
+/// The module found in an archive.
 enum Member {
-    /// The module by itself.
+    /// A module on its own.
     Module(Vec<u8>),
-    /// A part of a bundle, which also has the policy's METADATA and data.
+    /// Part of an OPA bundle, which also has the policy's METADATA and data.
     OfBundle,
 }
 
-/// The one module in an archive. Nothing is unpacked: names are compared and never used as paths.
+/// Finds the one module in an archive. Nothing is unpacked to disk: names are only compared.
 fn member(archive: impl Read, what: &str, most: u64) -> Result<Member, RegistryError> {
     let shape = |message: String| RegistryError::InvalidArtifact { what: what.to_owned(), message };
     let broken = |error: std::io::Error| shape(format!("its layer cannot be unpacked: {error}"));
-    // A small archive may unpack to anything. All of its content is bounded together with the module.
+    // A small archive may unpack to any size, so all of its content is bounded.
     let bound = most.saturating_mul(2);
     let mut archive = tar::Archive::new(archive.take(bound));
     let mut found = None;
@@ -174,7 +174,7 @@ mod tests {
         let mut builder = tar::Builder::new(Vec::new());
         for (name, bytes) in members {
             let mut header = tar::Header::new_gnu();
-            // As a third party might send it: the builder itself refuses such names.
+            // Written directly, as a third party could: the builder refuses such names.
             header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_size(bytes.len() as u64);
             header.set_cksum();

@@ -1,4 +1,4 @@
-//! Policies as OCI artefacts: found by a reference, believed by their signatures, kept by their digests.
+//! Policies as OCI artefacts: located by a reference, trusted by their signatures, stored by their digests.
 //!
 //! Reading order: [`Reference`] and [`Location`] (names of artefacts), [`RegistrySettings`] (access to registries, and
 //! [`trust`]: which signatures count), [`Store`] (pull, verify, inspect, push, copy), [`Artifact`] (what is pushed). A

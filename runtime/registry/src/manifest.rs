@@ -1,17 +1,17 @@
-//! Manifests: what names what, with the exact media types of the layouts that are read and written.
+//! Manifests and indexes, and the exact media types of the layouts that are read and written.
 
 use oci_client::manifest::{OciDescriptor, OciImageIndex, OciImageManifest};
 use qosm_model::digest::Digest;
 
 use crate::error::RegistryError;
 
-/// OCI's manifest of one artefact.
+/// Media type of OCI's manifest.
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-/// OCI's list of manifests.
+/// Media type of OCI's index.
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// Docker's manifest.
+/// Media type of Docker's manifest.
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-/// Docker's list of manifests.
+/// Media type of Docker's list of manifests.
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
 /// Accepted media types of a manifest.
@@ -20,7 +20,7 @@ pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, a
 /// The largest manifest or index that is read, in bytes.
 pub(crate) const MAX: u64 = 4 << 20;
 
-/// A manifest or index, byte for byte as it is stored: its name is its digest.
+/// A manifest or index, byte for byte as it is stored; its digest is its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Document {
     pub(crate) digest: Digest,
@@ -29,7 +29,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Reads a response. Its own media type takes precedence over the header.
+    /// Reads a response. The media type in the document takes precedence over the header.
     pub(crate) fn read(bytes: Vec<u8>, content_type: &str, what: &str) -> Result<Self, RegistryError> {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -49,12 +49,12 @@ impl Document {
         Ok(Self { digest: Digest::of(&bytes), media_type, bytes })
     }
 
-    /// Whether it lists manifests instead of being one.
+    /// Whether the document is an index rather than a manifest.
     pub(crate) fn is_index(&self) -> bool {
         [INDEX, DOCKER_LIST].contains(&self.media_type.as_str())
     }
 
-    /// The manifest that it is.
+    /// Parses the document as a manifest.
     pub(crate) fn manifest(&self, what: &str) -> Result<OciImageManifest, RegistryError> {
         let shape = |message: String| RegistryError::InvalidArtifact { what: what.to_owned(), message };
         if self.is_index() {
@@ -69,11 +69,11 @@ impl Document {
         serde_json::from_slice(&self.bytes).map_err(|error| shape(format!("its manifest cannot be read: {error}")))
     }
 
-    /// The index that it is.
+    /// Parses the document as an index.
     pub(crate) fn index(&self, what: &str) -> Result<OciImageIndex, RegistryError> {
         let read = || {
             let mut index: serde_json::Value = serde_json::from_slice(&self.bytes)?;
-            // How some registries write an empty list.
+            // Some registries write `null` for an empty list.
             if let Some(manifests) = index.get_mut("manifests").filter(|manifests| manifests.is_null()) {
                 *manifests = serde_json::Value::Array(Vec::new());
             }
@@ -85,7 +85,7 @@ impl Document {
         })
     }
 
-    /// The entry that names it.
+    /// The descriptor of the document.
     pub(crate) fn descriptor(&self) -> OciDescriptor {
         OciDescriptor {
             media_type: self.media_type.clone(),
@@ -96,7 +96,7 @@ impl Document {
     }
 }
 
-/// The digest that a descriptor names, and how many bytes are to be expected.
+/// The digest and size in bytes that a descriptor names.
 pub(crate) fn named(descriptor: &OciDescriptor, what: &str) -> Result<(Digest, u64), RegistryError> {
     let shape = |message: String| RegistryError::InvalidArtifact { what: what.to_owned(), message };
     let digest = descriptor.digest.parse().map_err(|error| shape(format!("its manifest names a blob by {error}")))?;
@@ -110,14 +110,14 @@ pub(crate) fn referrers_tag(digest: Digest) -> String {
     format!("sha256-{}", digest.hex())
 }
 
-/// The tag at which signatures in cosign's first format are.
+/// The tag of an artefact's signatures in cosign's first format.
 pub(crate) fn signature_tag(digest: Digest) -> String {
     format!("sha256-{}.sig", digest.hex())
 }
 
-/// Cosign's first format: one layer a signature.
+/// Media type of cosign's first format: one layer for each signature.
 pub(crate) const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// Sigstore's bundle, whichever way its version is written.
+/// Prefix of the media types of Sigstore bundles, however the version is written.
 pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
 
 /// Whether a layer of this type is a signature.
@@ -125,7 +125,7 @@ pub(crate) fn is_signature(media_type: &str) -> bool {
     media_type == SIMPLE_SIGNING || media_type.starts_with(BUNDLE)
 }
 
-/// Whether a tag is one of these, rather than a version.
+/// Whether a tag belongs to signatures or referrers, rather than to a version.
 pub(crate) fn is_of_signatures(tag: &str) -> bool {
     let digits = tag.strip_prefix("sha256-").and_then(|rest| rest.split('.').next());
     digits.is_some_and(|digits| digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))

@@ -1,4 +1,4 @@
-//! References: how people name an artefact.
+//! References: names of artefacts.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use qosm_model::digest::Digest;
 
-/// `REGISTRY/REPOSITORY`, and which of its artefacts: a tag, a digest, or a tag that is to be a digest.
+/// `REGISTRY/REPOSITORY` with a tag, a digest, or both; the digest takes precedence.
 ///
-/// Unlike Docker's references it leaves nothing out: a root daemon should not guess which registry or which version is meant.
+/// Unlike Docker's references, nothing has a default: a root daemon should not guess a registry or a version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     registry: String,
@@ -17,14 +17,14 @@ pub struct Reference {
     digest: Option<Digest>,
 }
 
-/// Not a reference.
+/// A text is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// Docker Hub is meant, or nothing.
+    /// The registry is missing: Docker would assume Docker Hub.
     #[error("`{0}` names no registry; write REGISTRY/REPOSITORY:TAG, such as `ghcr.io/{0}`")]
     Registry(String),
-    /// It is not of the form.
+    /// The form is wrong.
     #[error("`{text}` is not REGISTRY/REPOSITORY with :TAG or @sha256:DIGEST: {why}")]
     Form {
         /// The text.
@@ -32,7 +32,7 @@ pub enum ReferenceError {
         /// What is wrong.
         why: String,
     },
-    /// Whatever happens to be there is not a version.
+    /// The version is missing.
     #[error("`{0}` names neither a tag nor a digest; add `:TAG` or `@sha256:DIGEST`")]
     Version(String),
 }
@@ -75,7 +75,7 @@ impl Reference {
         Self { tag: Some(tag.to_owned()), digest: None, ..self.clone() }
     }
 
-    /// The same in another place: a mirror.
+    /// The same artefact in a mirror.
     #[must_use]
     pub(crate) fn at(&self, registry: &str, prefix: &str) -> Self {
         let repository =
@@ -136,12 +136,12 @@ fn read(text: &str) -> Result<Reference, ReferenceError> {
     Ok(Reference { registry: registry.to_owned(), repository: parsed.repository().to_owned(), tag, digest })
 }
 
-/// A host has a dot or a port, or is this one.
+/// Whether a text is a host: it has a dot or a port, or is `localhost`.
 fn is_host(text: &str) -> bool {
     text == "localhost" || text.contains(['.', ':'])
 }
 
-/// Where an artefact comes from or goes to: a registry, or a folder or archive in OCI's image layout.
+/// The source or target of an artefact: a registry, or a folder or archive in OCI's image layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// `[oci://]REGISTRY/REPOSITORY…`.
@@ -150,15 +150,15 @@ pub enum Location {
     Layout {
         /// The folder or archive.
         path: PathBuf,
-        /// Which of its artefacts: the name or tag that it stands under.
+        /// The artefact's tag or name in the layout.
         tag: Option<String>,
-        /// Which of its artefacts.
+        /// The artefact's digest.
         digest: Option<Digest>,
     },
 }
 
 impl Location {
-    /// The word before a layout's path.
+    /// Prefix of a layout's path.
     const LAYOUT: &'static str = "oci-layout:";
 
     /// The same artefact by its digest.
@@ -170,7 +170,7 @@ impl Location {
         }
     }
 
-    /// Whether a text means an artefact, rather than a file of this machine or a policy's name.
+    /// Whether a text has the prefix of an artefact, rather than being a file's path or a policy's name.
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with("oci://") || text.starts_with(Self::LAYOUT)
     }

@@ -1,8 +1,8 @@
-//! One registry over HTTP: bounded reads, uploads, and errors with a way out.
+//! One registry over HTTP: bounded reads, uploads, and errors with a remedy.
 //!
-//! Requests are made here rather than by `oci-client`, since a root daemon has to bound each answer: a manifest, a
-//! token, a list of tags or an error from a registry may be of any length and take any time. Nor does that client
-//! expose the address for tokens before it uses it, and it panics at some answers.
+//! This module makes the requests rather than `oci-client`, because a root daemon must bound each response: a manifest, a token,
+//! a list of tags or an error from a registry may have any length and take any time. Also, that client uses the token address
+//! without exposing it first, and panics at some responses.
 
 mod push;
 mod reach;
@@ -27,17 +27,17 @@ use crate::reference::Reference;
 use crate::retry::retry;
 use crate::settings::{HostSettings, RegistrySettings};
 
-/// How long a connection may take to be made.
+/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long credential helpers may take.
+/// Timeout of credential helpers.
 const HELPERS: Duration = Duration::from_secs(30);
-/// How long a registry may say nothing.
+/// Timeout of a registry that sends no data.
 const SILENCE: Duration = Duration::from_secs(30);
-/// What of an error's body is read.
+/// Maximum number of bytes that are read of an error's body.
 const ERROR_BODY: u64 = 16 << 10;
-/// What of a list of tags is read.
+/// Maximum size of one page of tags, in bytes.
 const TAGS_BODY: u64 = 1 << 20;
-/// Pages of tags that are read.
+/// Maximum number of pages of tags that are read.
 const TAG_PAGES: usize = 64;
 
 /// A registry, with the settings for it and the credentials for one of its repositories.
@@ -48,18 +48,18 @@ pub(crate) struct Remote {
     known: Mutex<HashMap<(String, Verb), Known>>,
 }
 
-/// What a token is for.
+/// The access that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Verb {
     Pull,
     Push,
 }
 
-/// What refers to a manifest.
+/// The referrers of a manifest.
 pub(crate) struct Referrers {
-    /// The list; `None` = nothing does.
+    /// The index of referrers; `None` if there are none.
     pub(crate) index: Option<Document>,
-    /// Whether the registry implements the referrers API. Otherwise the client maintains the referrers tag.
+    /// Whether the registry implements the referrers API. If not, the client maintains the referrers tag.
     pub(crate) by_api: bool,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Asked<'a> {
 }
 
 impl Remote {
-    /// Makes ready to ask a registry for this repository; nothing is sent yet.
+    /// Prepares a client for this repository; sends no request.
     ///
     /// # Errors
     ///
@@ -89,8 +89,7 @@ impl Remote {
     #[expect(clippy::disallowed_methods, reason = "certificates are files that the operator names by path")]
     pub(crate) fn open(of: &Reference, settings: &RegistrySettings) -> Result<Self, RegistryError> {
         static PROVIDER: Once = Once::new();
-        // The process has one provider of cryptography, ring, for the API server as well. An earlier installation is as
-        // good.
+        // The process uses one crypto provider, ring, also for the API server. If one is installed already, it stays.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
         let registry = of.registry();
         let host = settings.host(registry);
@@ -118,7 +117,7 @@ impl Remote {
             http = http.tls_certs_merge(bundle);
         }
         if !has_authorities() {
-            // A client without any authority cannot be made, not even for plain HTTP.
+            // The client cannot be built without any authority, not even for plain HTTP.
             let known = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter();
             let known: Result<Vec<_>, _> = known.map(|der| reqwest::Certificate::from_der(der)).collect();
             http = http.tls_certs_only(known.map_err(|error| failed(error.to_string()))?);
@@ -132,7 +131,7 @@ impl Remote {
         &self.identity.name
     }
 
-    /// A manifest or index by its tag or digest; its bytes are those of the digest, if one is named.
+    /// Fetches a manifest or index by its tag or digest. If the reference has a digest, the bytes match it.
     ///
     /// # Errors
     ///
@@ -153,16 +152,16 @@ impl Remote {
         }
     }
 
-    /// What refers to a manifest: by the referrers API, else by the index at the tag that replaces it.
+    /// The referrers of a manifest: from the referrers API, else from the index at the referrers tag.
     ///
     /// # Errors
     ///
-    /// [`RegistryError`]: a registry that does not answer is not one that has no signatures.
+    /// [`RegistryError`]: an unreachable registry must not look like one without signatures.
     pub(crate) async fn referrers(&self, of: &Reference, digest: Digest) -> Result<Referrers, RegistryError> {
         let asked = Asked::pull(of, "index of referrers");
         match self.document(&asked, &format!("referrers/{digest}")).await {
             Ok(document) if document.is_index() => return Ok(Referrers { index: Some(document), by_api: true }),
-            // Some registries answer with a page, some with an error, where they do not know the API.
+            // Registries without the API answer with an HTML page or an error.
             Ok(_) | Err(RegistryError::NotFound { .. } | RegistryError::InvalidArtifact { .. }) => {}
             Err(RegistryError::Answer { status: 400 | 405 | 501, .. }) => {}
             Err(error) => return Err(error),
@@ -171,7 +170,7 @@ impl Remote {
         Ok(Referrers { index, by_api: false })
     }
 
-    /// What stands under a tag, if anything does.
+    /// The manifest at a tag; `None` if the tag does not exist.
     pub(crate) async fn optional(&self, of: &Reference, tag: &str) -> Result<Option<Document>, RegistryError> {
         match self.manifest(&of.tagged(tag)).await {
             Ok(document) => Ok(Some(document)),
@@ -180,7 +179,7 @@ impl Remote {
         }
     }
 
-    /// All tags of a repository.
+    /// The tags of a repository, at most [`TAG_PAGES`] pages of them.
     pub(crate) async fn tags(&self, of: &Reference) -> Result<Vec<String>, RegistryError> {
         #[derive(serde::Deserialize)]
         struct Page {
@@ -206,8 +205,7 @@ impl Remote {
         Ok(tags)
     }
 
-    /// Streams a blob from an offset on. Says whether the registry did begin there: `false` = it sends the whole again, and
-    /// nothing was written.
+    /// Streams a blob from `offset`. Returns `false`, without calling `take`, if the registry does not start there.
     pub(crate) async fn blob(
         &self,
         of: &Reference,
@@ -220,7 +218,7 @@ impl Remote {
         let path = format!("blobs/{digest}");
         let range = (offset > 0).then(|| format!("bytes={offset}-"));
         let response = match self.get(&asked, &path, "*/*", range.as_deref()).await {
-            // What it has ends before that.
+            // The registry's blob is not longer than the offset.
             Err(RegistryError::Answer { status: 416, .. }) if offset > 0 => return Ok(false),
             response => response?,
         };
@@ -290,12 +288,12 @@ impl Remote {
         self.send(asked, request).await
     }
 
-    /// Sends a request with what the registry wants to be brought along.
+    /// Sends a request with the required authorization.
     async fn send(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
         self.judged(asked, self.authorized(asked, request).await?).await
     }
 
-    /// Sends a request as it is.
+    /// Sends a request without adding authorization.
     async fn exchange(&self, asked: &Asked<'_>, request: RequestBuilder) -> Result<Response, RegistryError> {
         self.judged(asked, self.answer(asked, request).await?).await
     }
@@ -310,7 +308,7 @@ impl Remote {
 
     fn address(&self, path: &str) -> String {
         let scheme = if self.host.plain_http { "http" } else { "https" };
-        // Docker Hub's API has another name than its references.
+        // Docker Hub's API has a different host than its references.
         let host = if self.host.registry == "docker.io" { "index.docker.io" } else { &self.host.registry };
         format!("{scheme}://{host}/v2/{path}")
     }
@@ -343,7 +341,7 @@ impl Remote {
         }
     }
 
-    /// Without the address: after a redirect it may hold a signature that is as good as a password.
+    /// Omits the URL from the error: after a redirect it may contain a signature that works like a password.
     fn unreachable(&self, asked: &Asked<'_>, error: reqwest::Error) -> RegistryError {
         RegistryError::Unreachable {
             what: asked.reference.to_string(),
@@ -353,8 +351,8 @@ impl Remote {
     }
 }
 
-/// Whether this machine names certificate authorities. An image without any, as small as the agent's may be, gets Mozilla's; who
-/// names some by a variable means these and no others.
+/// Whether this machine has certificate authorities. In an image without any, the client uses Mozilla's. If `SSL_CERT_FILE` or
+/// `SSL_CERT_DIR` is set, only those count.
 fn has_authorities() -> bool {
     static HAS: LazyLock<bool> = LazyLock::new(|| {
         let is_configured = ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|name| std::env::var_os(name).is_some());
@@ -365,7 +363,8 @@ fn has_authorities() -> bool {
 
 const USER_AGENT: &str = concat!("qosm/", env!("CARGO_PKG_VERSION"));
 
-/// Redirects are followed, for blobs lie elsewhere with many registries; but never from TLS to plain HTTP, nor into this node.
+/// Follows redirects, because many registries store blobs elsewhere; but never from HTTPS to plain HTTP, nor to
+/// addresses within this node.
 fn follow(attempt: reqwest::redirect::Attempt<'_>, reach: &AllowedAddresses) -> reqwest::redirect::Action {
     let was_tls = attempt.previous().iter().any(|url| url.scheme() == "https");
     if was_tls && attempt.url().scheme() != "https" {
@@ -379,7 +378,7 @@ fn follow(attempt: reqwest::redirect::Attempt<'_>, reach: &AllowedAddresses) -> 
     }
 }
 
-/// The body, up to a bound. Says whether that was all.
+/// Reads the body up to `most` bytes. Returns `false` if there was more.
 async fn bounded(response: Response, most: u64) -> Result<(Vec<u8>, bool), reqwest::Error> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
@@ -421,22 +420,22 @@ fn error_text(body: &[u8]) -> String {
     if text.is_empty() { text } else { format!(": {text}") }
 }
 
-/// The query of the next page out of `</v2/x/tags/list?n=1&last=b>; rel="next"`.
+/// The query of the next page, from `</v2/x/tags/list?n=1&last=b>; rel="next"`.
 fn next_page(link: &str) -> Option<String> {
     let (address, relation) = link.split_once('>')?;
     let query = address.trim_start_matches('<').split_once('?')?.1;
     relation.contains("next").then(|| query.to_owned())
 }
 
-/// Registries by the repositories that are asked for, opened once for a batch of work: accounts may be for one repository alone.
+/// Clients by repository, opened once for a batch of work: credentials may apply to a single repository.
 #[derive(Default)]
 pub(crate) struct Remotes {
     open: HashMap<String, Arc<Remote>>,
 }
 
 impl Remotes {
-    /// The registry of a repository, ready for requests. Credential helpers are third-party programs and may take long, so they run on
-    /// a thread of their own.
+    /// The registry of a repository, ready for requests. Credential helpers are third-party programs that may take long, so they
+    /// run on a separate thread.
     #[expect(clippy::disallowed_methods, reason = "reading certificates may block")]
     pub(crate) async fn of(
         &mut self,

@@ -1,4 +1,4 @@
-//! Retries of transient errors: a few tries, with growing pauses, or when the registry asks for them.
+//! Retries of transient errors, with growing pauses or the pause that the registry requests.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use backon::{ExponentialBuilder, Retryable as _};
 
 use crate::error::RegistryError;
 
-/// Tries beside the first.
+/// Number of attempts after the first.
 const TRIES: usize = 4;
-/// A registry that asks for a longer pause than this fails the request instead.
+/// Longest pause that a registry may request; a longer one fails the request.
 const MAX_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does it, again where the error is of the kind that passes.
+/// Runs `doing`, and again after transient errors.
 pub(crate) async fn retry<T, F, Doing>(what: &str, doing: F) -> Result<T, RegistryError>
 where
     F: FnMut() -> Doing,

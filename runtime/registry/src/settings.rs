@@ -7,23 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::error::RegistryError;
 use crate::trust::TrustPolicy;
 
-/// The largest module that is of any use.
+/// Upper bound of `moduleMiB`: the engine accepts no larger module.
 const MAX_MODULE_MIB: u64 = 16;
 
 /// Registries, credentials, trust, and bounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RegistrySettings {
-    /// How registries are reached that are not reached as usual: HTTPS, the system's certificate authorities, no mirror.
+    /// Registries that are not reached in the usual way: HTTPS, the system's certificate authorities, no mirror.
     pub hosts: Vec<HostSettings>,
-    /// Files with credentials in the form of Docker's `config.json`, read in this order before Docker's own. A folder
-    /// means the files `.dockerconfigjson` and `config.json` in it and in its folders: the form of mounted pull
-    /// secrets.
+    /// Files with credentials in the form of Docker's `config.json`, read in this order before Docker's own. A folder stands for
+    /// the files `.dockerconfigjson` and `config.json` in it and its subfolders, the form of mounted pull secrets.
     pub credentials: Vec<PathBuf>,
-    /// Which signatures count for which artefacts. Without rules nothing is checked; with rules, artefacts without a
-    /// matching one are refused.
+    /// Which signatures count for which artefacts. Without rules nothing is checked; with rules, an artefact that matches none is refused.
     pub verification: TrustPolicy,
-    /// Bounds.
+    /// Limits.
     pub limits: RegistryLimits,
 }
 
@@ -31,27 +29,27 @@ pub struct RegistrySettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HostSettings {
-    /// Its host, with the port if there is one.
+    /// The registry's host, with the port if there is one.
     pub registry: String,
-    /// HTTP without TLS: what a registry on this very machine (`localhost`, `127.…`) is reached by if it has no entry here.
+    /// Whether to use HTTP without TLS. Without an entry, only registries on this machine (`localhost`, `127.…`) use it.
     pub plain_http: bool,
-    /// A file of certificates in PEM form that may vouch for it, beside the system's.
+    /// A file of additional certificate authorities in PEM form.
     pub ca: Option<PathBuf>,
-    /// `HOST[/PREFIX]`: asked before the registry itself, in this order, for what is pulled. Each may have an entry of its own.
+    /// `HOST[/PREFIX]`: mirrors that are tried before the registry when pulling, in this order. Each may have its own entry.
     pub mirrors: Vec<String>,
 }
 
-/// Bounds of what is taken.
+/// Limits of pulls and of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RegistryLimits {
     /// The largest module, in MiB.
     #[serde(rename = "moduleMiB")]
     pub module_mib: u64,
-    /// What the local store may hold beside what is in use, in MiB.
+    /// Size of the local store, in MiB; artefacts in use may exceed it.
     #[serde(rename = "storeMiB")]
     pub store_mib: u64,
-    /// No pull takes longer, in seconds, however slowly a registry sends.
+    /// Time limit of a pull, in seconds, however slowly a registry sends.
     #[serde(rename = "pullSeconds")]
     pub pull_seconds: u64,
 }
@@ -68,15 +66,15 @@ impl RegistryLimits {
         self.module_mib.saturating_mul(1 << 20)
     }
 
-    /// What the store may hold, in bytes.
+    /// Size of the local store, in bytes.
     pub(crate) fn store_bytes(self) -> u64 {
         self.store_mib.saturating_mul(1 << 20)
     }
 }
 
 impl RegistrySettings {
-    /// The files and folders that are read again and again while registries are in use: logins, those of Docker and Podman too, the
-    /// certificates of registries, and keys. Whether they are there is not asked.
+    /// The files and folders that are read repeatedly while registries are in use, whether or not they exist: credentials, also
+    /// those of Docker and Podman, certificates of registries, and keys.
     pub fn paths(&self) -> Vec<PathBuf> {
         let certificates = self.hosts.iter().filter_map(|host| host.ca.clone());
         let keys = self.verification.rules.iter().flat_map(|rule| &rule.keys).filter_map(|key| key.path.clone());
@@ -131,7 +129,7 @@ impl RegistrySettings {
         })
     }
 
-    /// Allows plain HTTP to a registry, or the certificates of a file: a flag's value.
+    /// Allows plain HTTP to a registry, or certificate authorities from a file, as command-line flags do.
     pub fn say(&mut self, registry: &str, plain_http: bool, ca: Option<&Path>) {
         if !plain_http && ca.is_none() {
             return;
@@ -144,7 +142,7 @@ impl RegistrySettings {
     }
 }
 
-/// Requests to a registry of this machine do not leave it.
+/// Whether the registry is on this machine, so that requests do not leave it.
 fn is_this_machine(registry: &str) -> bool {
     let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
     let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();

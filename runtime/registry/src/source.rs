@@ -1,4 +1,4 @@
-//! Sources of an artefact: a registry, by its mirrors first, or a layout. Everything is copied into a local layout.
+//! Sources of an artefact: a registry with its mirrors, or a layout. Everything is copied into a local layout.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::remote::{Remote, Remotes};
 use crate::retry::retry;
 use crate::settings::RegistrySettings;
 
-/// Signatures of one artefact that are read at most.
+/// Maximum number of signature manifests that are read for one artefact.
 pub(crate) const MAX_SIGNATURES: usize = 64;
-/// The largest blob that is not a module: a config, a signature.
+/// Maximum size of a blob that is not a module (a config or a signature), in bytes.
 pub(crate) const MAX_BESIDE: u64 = 4 << 20;
-/// The largest archive of a layout that is unpacked.
+/// Maximum size of a layout's archive, in bytes.
 const MAX_ARCHIVE: u64 = 1 << 30;
 
 /// Receives the progress of a transfer.
 pub trait TransferProgress: Send {
-    /// A blob comes or goes.
+    /// The transfer of a blob begins.
     fn begin(&mut self, what: &str, bytes: u64);
-    /// Counts further bytes of it.
+    /// Further bytes were transferred.
     fn more(&mut self, bytes: u64);
-    /// It is through.
+    /// The transfer has ended.
     fn end(&mut self);
 }
 
@@ -37,21 +37,21 @@ impl TransferProgress for () {
     fn end(&mut self) {}
 }
 
-/// A place that artefacts are had from.
+/// An open source of one artefact.
 pub(crate) enum Source {
-    /// Registries that have the same: mirrors, and last the one that the reference names.
+    /// Registries with the same artefact: first the mirrors, last the one that the reference names.
     Registry { endpoints: Vec<Endpoint>, chosen: usize },
     /// A layout.
     Layout {
         layout: Layout,
         tag: Option<String>,
         digest: Option<Digest>,
-        /// The folder that an archive was unpacked into, which goes with it.
+        /// The folder of an unpacked archive, which is deleted on drop.
         _unpacked: Option<tempfile::TempDir>,
     },
 }
 
-/// One registry, and the reference as it is there.
+/// One registry, and the artefact's reference in it.
 pub(crate) struct Endpoint {
     pub(crate) remote: Arc<Remote>,
     pub(crate) reference: Reference,
@@ -60,12 +60,12 @@ pub(crate) struct Endpoint {
 /// A manifest with signatures of another artefact.
 pub(crate) struct SignatureManifest {
     pub(crate) document: Document,
-    /// The tag under which it is, where it does not say itself what it signs.
+    /// The manifest's tag, if the manifest does not name its subject itself.
     pub(crate) tag: Option<String>,
 }
 
 impl SignatureManifest {
-    /// Whether it is a signature, and not another manifest that refers to the artefact.
+    /// Whether this is a signature, rather than another manifest that refers to the artefact.
     pub(crate) fn is_signature(&self) -> bool {
         let manifest = self.document.manifest("");
         manifest.is_ok_and(|manifest| manifest.layers.iter().any(|layer| manifest::is_signature(&layer.media_type)))
@@ -73,7 +73,7 @@ impl SignatureManifest {
 }
 
 impl Source {
-    /// Makes ready to ask.
+    /// Prepares the clients, or opens the layout.
     pub(crate) async fn open(
         location: &Location,
         settings: &RegistrySettings,
@@ -103,7 +103,7 @@ impl Source {
         }
     }
 
-    /// Resolves the manifest. Everything after it goes by its digest, and to the registry that had it.
+    /// Resolves the manifest. Later requests use its digest, and start at the registry that had it.
     pub(crate) async fn resolve(&mut self, what: &str) -> Result<Document, RegistryError> {
         match self {
             Self::Registry { endpoints, chosen } => {
@@ -143,7 +143,7 @@ impl Source {
         }
     }
 
-    /// Signatures of an artefact, in both of cosign's formats. A mirror may lack them: then the next one is tried.
+    /// The signatures of an artefact, in both of cosign's formats. A mirror may lack them: then the next one is tried.
     pub(crate) async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
         match self {
             Self::Registry { endpoints, chosen } => {
@@ -152,7 +152,7 @@ impl Source {
                     let found = signatures_at(endpoint, digest).await?;
                     let is_signed = found.iter().any(SignatureManifest::is_signature);
                     all.extend(found);
-                    // Whatever else refers to it, a mirror may have left just the signatures behind.
+                    // A mirror may have copied other referrers, but not the signatures.
                     if is_signed {
                         break;
                     }
@@ -176,7 +176,7 @@ impl Source {
         }
     }
 
-    /// Brings a blob into a layout.
+    /// Copies a blob into a layout.
     pub(crate) async fn fetch(
         &self,
         into: &Layout,
@@ -191,7 +191,7 @@ impl Source {
             let hint = if kind == "module" { "; raise `registries.limits.moduleMiB`" } else { "" };
             return Err(RegistryError::TooLarge { what: what.to_owned(), kind, size, most, hint });
         }
-        // What lies there may have been changed on the disk: then it is thrown away here.
+        // This also deletes a stored blob that was changed on the disk.
         if into.blob(digest, most, kind)?.is_some() {
             return Ok(());
         }
@@ -226,12 +226,12 @@ async fn signatures_at(endpoint: &Endpoint, digest: Digest) -> Result<Vec<Signat
     let (remote, reference) = (&endpoint.remote, &endpoint.reference);
     if let Some(index) = remote.referrers(reference, digest).await?.index {
         let what = reference.pinned(digest).to_string();
-        // The descriptor's own type is not reliable: the manifest is read.
+        // The descriptor's type is not reliable, so the manifest is read.
         for entry in index.index(&what)?.manifests.into_iter().take(MAX_SIGNATURES) {
             let Ok(entry) = entry.digest.parse() else { continue };
             match remote.manifest(&reference.pinned(entry)).await {
                 Ok(document) => found.push(SignatureManifest { document, tag: None }),
-                // Deleted, and still listed.
+                // Deleted, but still listed.
                 Err(RegistryError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -273,7 +273,7 @@ async fn fetch_from(
                 ingest.append(bytes)
             };
             if !endpoint.remote.blob(&endpoint.reference, digest, here, size, &mut take).await? {
-                // The registry begins at the beginning.
+                // The registry sends the blob from its start.
                 ingest.restart()?;
                 let mut take = |bytes: &[u8]| ingest.append(bytes);
                 endpoint.remote.blob(&endpoint.reference, digest, 0, size, &mut take).await?;
@@ -285,14 +285,14 @@ async fn fetch_from(
         })
         .await?;
         match state.into_inner().0.finish(what) {
-            // What came earlier may have been wrong, perhaps from another registry: it was thrown away.
+            // The part from the earlier attempt may have been wrong, perhaps from another registry: it was deleted.
             Err(RegistryError::Digest { .. }) if is_gone_on_with => {}
             finished => return finished,
         }
     }
 }
 
-/// Whether a layout's path means an archive of it.
+/// Whether a layout's path names an archive.
 pub(crate) fn is_archive(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "tar")
 }
@@ -304,7 +304,7 @@ fn unpack(path: &Path) -> Result<tempfile::TempDir, RegistryError> {
     let file = std::fs::File::open(path).map_err(failed("cannot read", path))?;
     let mut archive = tar::Archive::new(std::io::BufReader::new(file).take(MAX_ARCHIVE));
     archive.set_preserve_permissions(false);
-    // It writes nothing outside the folder, whatever the names in the archive.
+    // `unpack` writes nothing outside the folder, whatever the names in the archive.
     archive.unpack(folder.path()).map_err(failed("cannot unpack", path))?;
     Ok(folder)
 }

@@ -1,7 +1,7 @@
-//! The library: artefacts on this machine, where they come from, where they go, and whether they are to be believed.
+//! The store: pulls, verifies, inspects, pushes and copies artefacts.
 //!
-//! Everything goes through a local layout. Signatures are checked there, so that a start without a network gives the
-//! same result, and a withdrawn key counts from then on for what was pulled before.
+//! Everything goes through a local layout. Signatures are checked there, so that a start without a network gives the same result,
+//! and the removal of a key also affects artefacts that were pulled before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,14 +25,14 @@ use crate::trust::{
     Candidate, Decision, Format, Good, MAX_BLOB, MAX_CANDIDATES, MAX_SIGNATURES, Outcome, Rejected, Trust, judge,
 };
 
-/// Artefacts of this machine, and the way to others.
+/// The local store of artefacts, and access to registries.
 pub struct Store {
     settings: RegistrySettings,
     trust: Trust,
     layout: Layout,
 }
 
-/// A policy's module, as it is in an artefact.
+/// A policy's module from an artefact.
 #[derive(Clone, Debug)]
 pub struct Pulled {
     /// The reference.
@@ -41,32 +41,32 @@ pub struct Pulled {
     pub digest: Digest,
     /// The module.
     pub module: Vec<u8>,
-    /// Why it is believed.
+    /// Why the artefact is trusted.
     pub trusted: Trusted,
 }
 
-/// Why an artefact is believed.
+/// Why an artefact is trusted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Trusted {
-    /// Nothing is checked, since there is no rule.
+    /// There are no rules, so nothing is checked.
     Unchecked,
     /// A rule accepts it without a signature.
     Unsigned,
-    /// It is signed as the rules require.
+    /// The artefact is signed as the rules require.
     Signed(Vec<Good>),
 }
 
-/// What verifying an artefact came to.
+/// The result of verifying an artefact.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
     /// The manifest's digest.
     #[serde(serialize_with = "as_text")]
     pub digest: Digest,
-    /// Why it is believed; `None` = it is not.
+    /// Why the artefact is trusted; `None` if it is not.
     pub trusted: Option<Trusted>,
-    /// Why it is not.
+    /// Why the artefact is not trusted; `None` if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// Signatures that do not count, and why.
@@ -80,31 +80,31 @@ pub struct ArtifactInfo {
     pub digest: Digest,
     /// The module's digest and size in the manifest.
     pub module: (Digest, u64),
-    /// The config, where it is in CNCF's layout.
+    /// The config; `None` unless it is in CNCF's layout.
     pub config: Option<WasmConfig>,
     /// The manifest's annotations.
     pub annotations: BTreeMap<String, String>,
     /// Number of signatures, by any signer.
     pub signatures: usize,
-    /// The tag's present digest, where the reference has a digest as well and they differ.
+    /// The tag's current digest, if the reference also has a digest and the two differ.
     pub moved: Option<Digest>,
 }
 
-/// What was copied or pushed.
+/// The result of a copy or push.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stored {
-    /// Where it is now.
+    /// The target location.
     pub location: String,
     /// The manifest's digest.
     #[serde(serialize_with = "as_text")]
     pub digest: Digest,
-    /// Signatures that came along.
+    /// Number of signatures that were copied.
     pub signatures: usize,
 }
 
 impl Store {
-    /// Opens the store in a folder, which is made if it is not there, and reads the keys.
+    /// Opens the store in a folder, which is created if it does not exist, and reads the keys.
     ///
     /// # Errors
     ///
@@ -115,17 +115,17 @@ impl Store {
         Ok(Self { settings, trust, layout: Layout::create(store)? })
     }
 
-    /// How registries are reached.
+    /// The settings of registries.
     pub fn settings(&self) -> &RegistrySettings {
         &self.settings
     }
 
-    /// The module of an artefact: from the store, else from its location. `also` are rules beside the store's own; both
-    /// must accept it. With `anew`, a tag is resolved again.
+    /// The module of an artefact: from the store, else from its location. `also` are additional rules; they and the store's own
+    /// must both accept the artefact. With `anew`, a tag is resolved again.
     ///
     /// # Errors
     ///
-    /// [`RegistryError`] names the reference, the step and the way out.
+    /// [`RegistryError`] names the reference, the step and the remedy.
     pub async fn pull(
         &self,
         location: &Location,
@@ -136,7 +136,7 @@ impl Store {
         match self.stored(location, also) {
             _ if anew => {}
             Ok(Some(pulled)) => return Ok(pulled),
-            // A trusted key may have signed it since.
+            // A trusted key may have signed the artefact since then.
             Ok(None) | Err(RegistryError::Untrusted { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -151,7 +151,7 @@ impl Store {
                 self.fetch_signatures(&source, location, document.digest, &self.layout, Extent::ToJudge, progress)
                     .await?;
             }
-            // Before the module is fetched: what is not believed costs no more than its manifest.
+            // Before the module is fetched: an untrusted artefact costs no more than its manifest and signatures.
             self.check_trust(location, document.digest, also)?;
             source.fetch(&self.layout, &manifest.config, &what, (MAX_BESIDE, "config"), progress).await?;
             let most = self.settings.limits.module_bytes();
@@ -165,12 +165,12 @@ impl Store {
         })
     }
 
-    /// The module of an artefact that is in the store; no network is used. `None` = it is incomplete, or its signatures
-    /// are missing.
+    /// The module of an artefact that is in the store; no network is used. `None` if the artefact is incomplete, or its
+    /// signatures are missing.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Untrusted`] if it is there and not to be believed.
+    /// [`RegistryError::Untrusted`] if the artefact is stored, but not trusted.
     pub fn stored(&self, location: &Location, also: Option<&Trust>) -> Result<Option<Pulled>, RegistryError> {
         let what = location.to_string();
         let Some(digest) = self.known(location)? else { return Ok(None) };
@@ -182,7 +182,7 @@ impl Store {
         let verification = self.judge(&self.layout, location, digest, also)?;
         let trusted = match (verification.trusted, verification.refused) {
             (Some(trusted), _) => trusted,
-            // It was pulled when nothing was checked: its signatures were left where they are.
+            // The artefact was pulled without a rule, so its signatures were not fetched.
             (None, _) if self.candidates(&self.layout, location, digest)?.is_empty() => return Ok(None),
             (None, refused) => return Err(untrusted(location, digest, refused)),
         };
@@ -191,7 +191,7 @@ impl Store {
         Ok(Some(Pulled { location: what, digest, module, trusted }))
     }
 
-    /// The digest behind a reference now. Nothing is fetched but the manifest.
+    /// The current digest of a reference. Only the manifest is fetched.
     ///
     /// # Errors
     ///
@@ -205,11 +205,11 @@ impl Store {
         self.bounded(&what, Box::pin(resolving)).await
     }
 
-    /// Whether an artefact is to be believed, by the library's rules and by others beside them.
+    /// Whether an artefact is trusted by the store's rules and by additional ones.
     ///
     /// # Errors
     ///
-    /// [`RegistryError`] if that cannot be determined. An untrusted artefact is no error here.
+    /// [`RegistryError`] if that cannot be determined. An untrusted artefact is not an error.
     pub async fn verify(&self, location: &Location, also: Option<&Trust>) -> Result<Verification, RegistryError> {
         let what = location.to_string();
         let verifying = async {
@@ -333,7 +333,7 @@ impl Store {
         self.bounded(&what, Box::pin(listing)).await
     }
 
-    /// Artefacts of the store: the names that they were pulled by.
+    /// The artefacts of the store, by the names that they were pulled by.
     ///
     /// # Errors
     ///
@@ -344,7 +344,7 @@ impl Store {
         Ok(names)
     }
 
-    /// Throws away what is not in use, until the store is as small as it should be.
+    /// Removes artefacts that are not in use until the store is within its size limit.
     ///
     /// # Errors
     ///
@@ -353,8 +353,8 @@ impl Store {
         self.layout.collect(in_use, self.settings.limits.store_bytes())
     }
 
-    /// Runs it, up to the time limit of a pull.
-    // Boxed, so that it is compiled here once, and not again by each caller.
+    /// Runs `doing` with the time limit of a pull.
+    // Boxed, so that the compiler instantiates it once and not for each caller.
     async fn bounded<T>(
         &self,
         what: &str,
@@ -383,7 +383,7 @@ impl Store {
         verification.trusted.ok_or_else(|| untrusted(location, digest, verification.refused))
     }
 
-    /// Brings signatures into a layout: their manifests, under the names by which they are found again, and their blobs.
+    /// Copies signatures into a layout: their manifests, under the names by which they are found again, and their blobs.
     async fn fetch_signatures(
         &self,
         source: &Source,
@@ -406,7 +406,7 @@ impl Store {
             }
             match fetched {
                 Ok(()) => {}
-                // A permanently broken one is skipped; the others count.
+                // A permanently broken signature is skipped; the others count.
                 Err(
                     error @ (RegistryError::TooLarge { .. }
                     | RegistryError::NotFound { .. }
@@ -425,7 +425,7 @@ impl Store {
         Ok(fetched_signatures)
     }
 
-    /// What might vouch for an artefact, as far as it is in a layout.
+    /// The candidate signatures of an artefact in a layout.
     fn candidates(&self, layout: &Layout, of: &Location, digest: Digest) -> Result<Vec<Candidate>, RegistryError> {
         let mut manifests = layout.referrers(digest)?;
         let tag = signature_tag(digest);
@@ -438,7 +438,7 @@ impl Store {
                 let Some(format) = Format::of_layer(&layer.media_type) else { continue };
                 let Ok((blob, _)) = named(&layer, &tag) else { continue };
                 let most = u64::try_from(MAX_BLOB).unwrap_or(u64::MAX);
-                // Too large ones are skipped; the others count.
+                // Blobs that are too large are skipped; the others count.
                 let Ok(Some(blob)) = layout.blob(blob, most, "signature") else { continue };
                 let origin = document.digest.to_string();
                 let annotations = layer.annotations.unwrap_or_default();
@@ -498,11 +498,11 @@ impl Store {
         let config: serde_json::Value = serde_json::from_slice(&bytes).map_err(|error| {
             RegistryError::InvalidArtifact { what: what.to_owned(), message: format!("its config is no JSON: {error}") }
         })?;
-        // It describes and decides nothing. Who pushes with a tool for any artefact has `{}` there.
+        // The config is only descriptive. Generic push tools write `{}`.
         Ok(serde_json::from_value(config).ok())
     }
 
-    /// Puts what is in a layout somewhere else.
+    /// Copies an artefact from a layout to its target.
     async fn put(
         &self,
         from: &Layout,
@@ -524,7 +524,7 @@ impl Store {
 }
 
 impl Trusted {
-    /// Both rules accept it: the stronger reason is returned.
+    /// Combines two acceptances: the stronger reason is returned.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Signed(mut one), Self::Signed(other)) => {
@@ -551,11 +551,11 @@ impl std::fmt::Display for Trusted {
     }
 }
 
-/// How much of a signature's manifest is brought.
+/// How much of a signature's manifest is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// The blobs that are fetched to verify: everyone who may push to the repository could list any number of blobs of
-    /// any size there, and nothing is verified yet.
+    /// Only the blobs needed to verify: anyone who may push to the repository could list any number of blobs of any size, and
+    /// nothing is verified yet.
     ToJudge,
     /// All blobs, for copying.
     Whole,
@@ -580,7 +580,7 @@ impl Extent {
     }
 }
 
-/// Rules with their keys read, and what is wrong as a fault of the settings.
+/// Loads the rules and their keys; errors are reported as errors of the settings.
 ///
 /// # Errors
 ///
@@ -590,7 +590,7 @@ pub fn trust_of(policy: &crate::trust::TrustPolicy) -> Result<Trust, RegistryErr
         .map_err(|error| RegistryError::Settings { place: "verification".to_owned(), message: error.to_string() })
 }
 
-/// Third-party text: no terminal control characters.
+/// Removes terminal control characters from third-party text.
 fn printable((key, value): (String, String)) -> (String, String) {
     let clean = |text: String| text.chars().filter(|character| !character.is_control()).collect();
     (clean(key), clean(value))
@@ -600,7 +600,7 @@ fn as_text<S: serde::Serializer>(digest: &Digest, serializer: S) -> Result<S::Ok
     serializer.collect_str(digest)
 }
 
-/// What rules are matched with: `REGISTRY/REPOSITORY`, or the layout.
+/// The name that rules are matched against: `REGISTRY/REPOSITORY`, or the layout.
 fn name_of(location: &Location) -> String {
     match location {
         Location::Registry(reference) => reference.name(),

@@ -1,9 +1,8 @@
 //! Trust: which artefacts must be signed, and by which keys.
 //!
-//! A [`TrustPolicy`] is the configuration. [`Trust`] is its checked form, with all keys read; there is no partial one.
-//! It has the [`Rule`] of each repository, and [`judge`] checks an artefact's signatures against that rule. Nothing
-//! here talks to a registry: the caller passes the signatures, and must not take a registry that does not answer for
-//! one without signatures.
+//! A [`TrustPolicy`] is the configuration. [`Trust`] is its checked form, with all keys read; there is no partial one. It has the
+//! [`Rule`] of each repository, and [`judge`] checks an artefact's signatures against that rule. Nothing here talks to a
+//! registry: the caller passes the signatures, and must not treat an unreachable registry as one without signatures.
 
 mod bundle;
 mod fault;
@@ -28,11 +27,10 @@ pub use signature::{
     Candidate, Format, Good, MAX_BLOB, MAX_CANDIDATES, MAX_SIGNATURES, Outcome, Rejected, RuleOutcome, judge,
 };
 
-/// No key is near this size; a device or a log named by mistake is beyond it.
+/// Maximum size of a key file, in bytes: it excludes a device or a log that is named by mistake.
 const MAX_KEY_FILE: u64 = 64 << 10;
 
-/// The operator's rules as they are written. Without any rule nothing is checked; with one or more, what no rule matches is
-/// denied.
+/// The operator's rules as written. Without rules nothing is checked; with rules, an artefact that matches none is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TrustPolicy {
@@ -50,16 +48,16 @@ pub struct TrustRule {
     /// The keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<TrustKey>,
-    /// How many of them must have signed.
+    /// How many of the keys must have signed.
     #[serde(default)]
     pub require: Require,
-    /// What a signature must say to count: all of these, among its signed annotations.
+    /// Annotations that a signature must have signed to count.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Whether a signature of the old format must name this very repository. Off, because a mirror has another name.
+    /// Whether a signature of the old format must name this repository. Off by default, because a mirror has another name.
     #[serde(default)]
     pub docker_reference: bool,
-    /// Lets these artefacts in without any signature.
+    /// Whether these artefacts are accepted without a signature.
     #[serde(default)]
     pub unsigned: bool,
 }
@@ -73,7 +71,7 @@ pub struct TrustKey {
     /// The key itself, as PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pem: Option<String>,
-    /// The file that holds it.
+    /// The file with the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
 }
@@ -82,19 +80,19 @@ pub struct TrustKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Require {
-    /// One, whichever.
+    /// Any one key.
     #[default]
     Any,
-    /// Each.
+    /// All keys.
     All,
     /// This many keys.
     AtLeast(usize),
 }
 
-/// The operator's rules with all keys read. The default has no rules, and checks nothing.
+/// The operator's rules with all keys read. The default has no rules and checks nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// The longest pattern first.
+    /// Sorted by length of the pattern, the longest first.
     entries: Vec<Entry>,
 }
 
@@ -104,7 +102,7 @@ enum Entry {
     Signed(Rule),
 }
 
-/// Keys that must have signed the artefacts of a pattern, read.
+/// A [`TrustRule`] with its keys read.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pattern: String,
@@ -121,16 +119,16 @@ struct NamedKey {
     key: PublicKey,
 }
 
-/// What the rules say about a repository.
+/// The decision of the rules about a repository.
 #[derive(Clone, Copy, Debug)]
 pub enum Decision<'a> {
-    /// There are no rules at all.
+    /// There are no rules.
     Unchecked,
-    /// There are rules, and none for this repository: it must not be loaded.
+    /// There are rules, but none for this repository: its artefacts must not be loaded.
     Denied,
     /// A rule accepts it without a signature.
     Unsigned,
-    /// It must be signed as this rule requires.
+    /// Artefacts must be signed as this rule requires.
     Rule(&'a Rule),
 }
 
@@ -139,12 +137,12 @@ impl Trust {
     ///
     /// # Errors
     ///
-    /// [`TrustError`] with all that is wrong.
+    /// [`TrustError`] with all faults.
     pub fn load(policy: &TrustPolicy) -> Result<Self, TrustError> {
         policy.resolve(read_key_file)
     }
 
-    /// What the rules say about `REGISTRY/REPOSITORY`, as the reference names it (a mirror's own name never counts).
+    /// The decision about `REGISTRY/REPOSITORY`, as the reference names it (a mirror's own name never counts).
     pub fn rule_for(&self, repository: &str) -> Decision<'_> {
         if self.entries.is_empty() {
             return Decision::Unchecked;
@@ -156,8 +154,8 @@ impl Trust {
         }
     }
 
-    /// Identifies these rules' effect: it changes when a decision could, and not when rules or keys only change places,
-    /// or a key its name or file.
+    /// A hash of the rules' effect. It changes if a decision could change, but not if rules or keys change places, or a key
+    /// changes its name or file.
     pub fn hash(&self) -> Digest {
         let rules: BTreeSet<String> = self.entries.iter().map(Entry::canonical).collect();
         Digest::of(format!("qosm trust v1\n{}", rules.into_iter().collect::<Vec<_>>().join("\n")).as_bytes())
@@ -171,7 +169,7 @@ impl Entry {
         }
     }
 
-    /// All that decides, on one line, so that no two rules have the same.
+    /// Everything that affects a decision, on one line; different for any two rules.
     fn canonical(&self) -> String {
         match self {
             Self::Unsigned { pattern } => serde_json::json!({ "pattern": pattern, "unsigned": true }),
@@ -209,12 +207,12 @@ impl Rule {
 }
 
 impl TrustPolicy {
-    /// Reads the keys, those of files through `read`.
+    /// Reads the keys; `read` reads those in files.
     ///
     /// # Errors
     ///
-    /// [`TrustError`] with all that is wrong: a pattern that matches nothing, two patterns of one length for the same
-    /// artefacts, a key that cannot be read or used, a rule that nothing or everything would satisfy.
+    /// [`TrustError`] with all faults: a pattern that matches nothing, two patterns of one length for the same artefacts, a key
+    /// that cannot be read or used, a rule that nothing or everything would satisfy.
     pub fn resolve(&self, mut read: impl FnMut(&Path) -> io::Result<String>) -> Result<Trust, TrustError> {
         let mut faults = Vec::new();
         let mut entries = Vec::new();
@@ -268,7 +266,7 @@ impl TrustRule {
                 report.key(&shown, "name", TrustProblem::NameTwice);
             }
             match entry.resolve(read) {
-                // The same key under another name is one key, and must not count as two signers.
+                // The same key under two names must not count as two signers.
                 Ok(key) if keys.iter().any(|known| known.key == key) => {}
                 Ok(key) => keys.push(NamedKey { name: name.to_owned(), key }),
                 Err((field, problem)) => {
@@ -312,7 +310,7 @@ impl TrustKey {
     }
 }
 
-/// Where the faults of one rule go.
+/// Collects the faults of one rule.
 struct Report<'a> {
     rule: usize,
     pattern: &'a str,

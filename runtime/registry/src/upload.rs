@@ -1,4 +1,4 @@
-//! Putting an artefact somewhere, with its signatures: into a registry, a layout, or an archive of one.
+//! Copies an artefact with its signatures into a registry, a layout, or an archive of a layout.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::remote::{Remote, Remotes};
 use crate::settings::RegistrySettings;
 use crate::source::{MAX_BESIDE, TransferProgress, is_archive};
 
-/// Pushes blobs, then manifests: a tag never names what is not there whole.
+/// Pushes blobs, then manifests, so that a tag never names an incomplete artefact.
 pub(crate) async fn to_registry(
     from: &Layout,
     document: &Document,
@@ -70,7 +70,7 @@ async fn push_blobs(
     Ok(())
 }
 
-/// Where a registry does not implement the referrers API, the client maintains the referrers tag.
+/// Adds a signature to the referrers tag if the registry does not implement the referrers API: then the client maintains it.
 async fn list_referrer(remote: &Remote, to: &Reference, of: Digest, signature: &Document) -> Result<(), RegistryError> {
     let referrers = remote.referrers(to, of).await?;
     if referrers.by_api {
@@ -106,7 +106,7 @@ async fn list_referrer(remote: &Remote, to: &Reference, of: Digest, signature: &
     remote.push_manifest(&to.tagged(&referrers_tag(of)), &index).await
 }
 
-/// Adds to a layout, or makes an archive of a new one. An archive comes into its place complete.
+/// Adds the artefact to a layout, or writes an archive of a new layout. The archive appears complete, by a rename.
 pub(crate) fn to_layout(
     from: &Layout,
     document: &Document,
@@ -124,7 +124,7 @@ pub(crate) fn to_layout(
     let packed = || -> std::io::Result<()> {
         let file = tempfile::NamedTempFile::new_in(beside)?;
         let mut archive = tar::Builder::new(std::io::BufWriter::new(file));
-        // The same content is the same archive.
+        // The same content gives the same archive.
         archive.mode(tar::HeaderMode::Deterministic);
         for path in content(folder.path())? {
             let name = path.strip_prefix(folder.path()).map_err(std::io::Error::other)?;
@@ -138,7 +138,7 @@ pub(crate) fn to_layout(
     packed().map_err(failed("cannot write", path))
 }
 
-/// All that is in a folder, by name: file systems list it in an order of their own.
+/// All paths in a folder, sorted by name: file systems list them in any order.
 #[expect(clippy::disallowed_methods, reason = "a folder that was named by its path")]
 fn content(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();

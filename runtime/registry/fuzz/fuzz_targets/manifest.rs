@@ -1,4 +1,4 @@
-//! Manifests and lists of them, as a registry or a layout has them.
+//! Manifests and indexes, from a registry or a layout.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| qosm_registry_fuzz::manifest(bytes));

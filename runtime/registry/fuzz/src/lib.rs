@@ -1,8 +1,7 @@
-//! Laws that hold for any input from third parties, one for each fuzz target. A function returns where its law holds,
-//! and panics otherwise. They go by the crate's public functions, as an agent does, so that what is read is what a
-//! layout or a registry has.
+//! Properties of any third-party input, one for each fuzz target. Each function panics if its property does not hold. They use
+//! the crate's public functions, as the agent does, so that the input is read as from a layout or a registry.
 //!
-//! Each input is a folder of its own; `TMPDIR=/dev/shm` makes that quick.
+//! Each input gets its own folder; `TMPDIR=/dev/shm` makes that fast.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +15,10 @@ use tempfile::TempDir;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const MODULE_MIB: u64 = 1;
-/// Upper bound of a message.
+/// Upper bound of an error message, in bytes.
 const MAX_MESSAGE: usize = 8 << 10;
 
-/// A manifest or index: it is refused, or has the digest of just these bytes.
+/// A manifest or index: it is refused, or reported with the digest of exactly these bytes.
 pub fn manifest(bytes: &[u8]) {
     let scene = Scene::new();
     let digest = scene.name(bytes);
@@ -40,7 +39,7 @@ pub fn manifest(bytes: &[u8]) {
     scene.check_store();
 }
 
-/// An image's layer: the module in it is within the bound, however small the archive, and the same each time.
+/// An image's layer: the module in it is within the bound, however small the archive, and the same at each read.
 pub fn layer(bytes: &[u8]) {
     for media_type in ["application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.image.layer.v1.tar+gzip"] {
         let scene = Scene::new();
@@ -66,7 +65,7 @@ pub fn layer(bytes: &[u8]) {
     }
 }
 
-/// An archive of a layout: nothing lies beside it afterwards, and what is found in it is what its digest says.
+/// An archive of a layout: nothing is written beside it, and each blob in the store matches its digest.
 pub fn layout_archive(bytes: &[u8]) {
     let scene = Scene::new();
     let archive = scene.folder.path().join("brought/layout.tar");
@@ -80,7 +79,7 @@ pub fn layout_archive(bytes: &[u8]) {
     scene.check_store();
 }
 
-/// The index of a layout: all that it names is searched among the blobs and nowhere else.
+/// The index of a layout: its entries are looked up among the blobs and nowhere else.
 pub fn index(bytes: &[u8]) {
     let scene = Scene::new();
     fs::write(scene.layout().join("index.json"), bytes).expect("a file of our own");
@@ -92,8 +91,8 @@ pub fn index(bytes: &[u8]) {
     }
 }
 
-/// A candidate signature: whatever it contains, only trusted keys count. The first byte chooses its label, and the
-/// annotations are up to the first zero.
+/// A candidate signature: whatever it contains, only trusted keys count. The first byte chooses its media type, and the
+/// annotation ends at the first zero byte.
 pub fn signature(bytes: &[u8]) {
     const KEY: &str = "-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEu6BxI6ripY9Mo76CXuQDG1axbG2j
@@ -132,7 +131,7 @@ V1bdm3/BShvSuifspKj/5yvTqKwugX1Dxk/PC4OlH8hRBDLwT1uoDzXLpw==
     assert!(message.len() <= MAX_MESSAGE + media_type.len(), "a message without a reader: {} bytes", message.len());
 }
 
-/// A reference: what was read, written again, reads the same, and names a registry and a version.
+/// A reference: a parsed reference that is formatted and parsed again is the same, and names a registry and a version.
 pub fn reference(text: &str) {
     let Ok(location) = text.parse::<Location>() else { return };
     let written = location.to_string();
@@ -145,7 +144,7 @@ pub fn reference(text: &str) {
     }
 }
 
-/// It can be shown to people: of some length, and nothing that a terminal obeys.
+/// Checks an error message: bounded, and without terminal control characters.
 fn is_readable(error: &RegistryError) {
     let message = qosm_model::problem::chain(error);
     assert!(message.len() <= MAX_MESSAGE, "a message without a reader: {} bytes", message.len());
@@ -183,7 +182,7 @@ impl Scene {
         digest
     }
 
-    /// Puts a manifest, and its name into the index.
+    /// Stores a manifest, and names it in the index.
     fn name(&self, manifest: &[u8]) -> Digest {
         let digest = self.put(manifest);
         let entry = json!({
@@ -209,7 +208,7 @@ impl Scene {
         self.runtime.block_on(doing)
     }
 
-    /// What came into the store is what its name says, and nothing is half there.
+    /// Checks the store: each blob matches its digest, and no partial blob is left.
     fn check_store(&self) {
         let list =
             |folder: &Path| fs::read_dir(folder).map(|list| list.flatten().collect::<Vec<_>>()).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! What the keys of credentials mean: which repositories they are for.
+//! Matches the keys of credentials against repositories.
 
 use glob::Pattern;
 
 use crate::reference::Reference;
 
-/// Docker Hub by the name under which credentials for it are kept.
+/// Docker Hub's name in the keys of credentials.
 const DOCKER_HUB: &str = "index.docker.io";
 
 /// `[SCHEME://]HOST[:PORT][/v1|/v2][/PATH]`, where each part of the host's name may be a pattern.
@@ -20,7 +20,7 @@ pub(super) struct Key {
 pub(super) type Rank = (usize, bool, usize);
 
 impl Key {
-    /// Reads a key; `None` = it is for no repository.
+    /// Parses a key; `None` if it matches no repository.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or(text);
@@ -28,7 +28,7 @@ impl Key {
         let (host, port) = host_and_port(host);
         let host = of_docker_hub(&host.to_lowercase()).to_owned();
         let mut path: Vec<_> = path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        // What is left of an address of an API's.
+        // The rest of an API address.
         if path.first().is_some_and(|first| matches!(first.as_str(), "v1" | "v2")) {
             path.remove(0);
         }
@@ -38,12 +38,12 @@ impl Key {
         Some(Self { is_exact, host: host_parts, port, path, length: text.len() })
     }
 
-    /// How specific it is for a repository; `None` = it is for others.
+    /// How specifically the key matches a repository; `None` if it does not match.
     pub(super) fn rank(&self, of: &Reference) -> Option<Rank> {
         let (host, port) = host_and_port(of.registry());
         let host = of_docker_hub(&host.to_lowercase()).to_owned();
         let parts: Vec<_> = host.split('.').collect();
-        // A pattern stands for one part of a name, so that `*.io` is not all of the world.
+        // A pattern matches one part of a name, so that `*.io` does not match every host in `.io`.
         let is_host =
             parts.len() == self.host.len() && self.host.iter().zip(parts).all(|(key, part)| key.matches(part));
         let mut repository = of.repository().split('/');

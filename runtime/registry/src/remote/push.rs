@@ -11,7 +11,7 @@ use crate::reference::Reference;
 use crate::retry::retry;
 
 impl Remote {
-    /// Whether a blob is there already.
+    /// Whether the registry has a blob.
     async fn has_blob(&self, asked: &Asked<'_>, digest: Digest) -> Result<bool, RegistryError> {
         let url = self.address(&format!("{}/blobs/{digest}", asked.reference.repository()));
         let has = || async {
@@ -24,7 +24,7 @@ impl Remote {
         retry(&asked.reference.to_string(), has).await
     }
 
-    /// Uploads a blob, unless it is there.
+    /// Uploads a blob, unless the registry has it.
     pub(crate) async fn push_blob(&self, to: &Reference, digest: Digest, bytes: Vec<u8>) -> Result<(), RegistryError> {
         let asked = Asked::push(to, "repository");
         if self.has_blob(&asked, digest).await? {
@@ -37,14 +37,14 @@ impl Remote {
             let place = self.upload_place(&asked, &begun, digest)?;
             let upload = self.http.put(place.clone()).header(CONTENT_TYPE, "application/octet-stream");
             let upload = upload.body(bytes.clone());
-            // Where it sends its clients elsewhere, that place has a permission in its address.
+            // An upload address on another host contains its own authorization.
             let is_here = Url::parse(&begin).is_ok_and(|begin| begin.origin() == place.origin());
             if is_here { self.send(&asked, upload).await } else { self.exchange(&asked, upload).await }.map(drop)
         })
         .await
     }
 
-    /// Where a blob is to be sent.
+    /// The upload address from the registry's response.
     fn upload_place(&self, asked: &Asked<'_>, begun: &Response, digest: Digest) -> Result<Url, RegistryError> {
         let place = begun.headers().get(LOCATION).and_then(|place| place.to_str().ok());
         let place = place.and_then(|place| begun.url().join(place).ok());

@@ -1,7 +1,7 @@
-//! Where a registry may send this node: anywhere but into the node itself.
+//! Restricts the addresses to which a registry may send this node: none within the node itself.
 //!
-//! A registry names the address of its tokens, and redirects to where its blobs lie. The agent asks with the node's own network: on
-//! loopback and link-local addresses it would reach what is for the node alone, the cloud's metadata service among it.
+//! A registry names the token address and redirects to its blobs. The agent runs in the node's network, so loopback and
+//! link-local addresses would reach services meant only for the node, such as the cloud's metadata service.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// What a refused address is called.
+/// Reason for a refused address, in error messages.
 pub(super) const WITHIN: &str = "which is an address within this node";
 
-/// Which addresses a registry may name.
+/// The addresses that a registry may name.
 #[derive(Clone, Debug)]
 pub(super) struct AllowedAddresses {
     /// The registry's own host, without its port.
     own: Option<Arc<str>>,
-    /// Whether the registry is on this very machine: then it may send to others here.
+    /// Whether the registry runs on this machine: then it may name other loopback addresses.
     is_here: Arc<AtomicBool>,
-    /// Hosts that the operator names in the environment.
+    /// Hosts of the proxies in the environment variables.
     proxies: Arc<[String]>,
 }
 
 impl AllowedAddresses {
-    /// The reach of a registry, which is named with its port as references name it.
+    /// The allowed addresses of a registry, given as `HOST[:PORT]`.
     pub(super) fn of(registry: &str) -> Self {
         Self::with_proxies(registry, proxies())
     }
@@ -38,7 +38,7 @@ impl AllowedAddresses {
         Self { own: own.map(Arc::from), is_here: Arc::new(is_here.into()), proxies: proxies.into() }
     }
 
-    /// Whether an address literally names this node. Names are resolved first.
+    /// Whether a URL literally names this node. Host names are checked after resolution.
     pub(super) fn is_refused(&self, url: &Url) -> bool {
         let Some(host) = host_of(url) else { return true };
         if self.own.as_deref() == Some(host.as_str()) {
@@ -62,11 +62,11 @@ impl AllowedAddresses {
         self.is_here.load(Ordering::Relaxed)
     }
 
-    /// Those of a name's addresses that may be asked.
+    /// Filters the resolved addresses of a host name.
     fn sift(&self, name: &str, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refused> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         if self.own.as_deref() == Some(name.as_str()) {
-            // A name may resolve to loopback as well as the address.
+            // The registry's own name may resolve to loopback.
             if addresses.iter().any(|address| kind(address.ip()) == Kind::Loopback) {
                 self.is_here.store(true, Ordering::Relaxed);
             }
@@ -93,7 +93,7 @@ impl Resolve for AllowedAddresses {
     }
 }
 
-/// A name that resolves to this node alone.
+/// A host name that resolves only to addresses within this node.
 #[derive(Debug, thiserror::Error)]
 #[error("`{name}` is an address within this node")]
 struct Refused {
@@ -102,17 +102,17 @@ struct Refused {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// This machine, unspecified addresses included: they are as good as loopback.
+    /// This machine, including unspecified addresses, which also reach it.
     Loopback,
     LinkLocal,
     Else,
 }
 
 fn kind(ip: IpAddr) -> Kind {
-    // One that is written as IPv6 is the same address.
+    // An IPv4-mapped IPv6 address is the same address.
     match ip.to_canonical() {
         ip if ip.is_loopback() || ip.is_unspecified() => Kind::Loopback,
-        // The whole of 0.0.0.0/8 is "this network".
+        // All of 0.0.0.0/8 means "this network".
         IpAddr::V4(ip) if ip.octets()[0] == 0 => Kind::Loopback,
         IpAddr::V4(ip) if ip.is_link_local() => Kind::LinkLocal,
         IpAddr::V6(ip) if ip.is_unicast_link_local() => Kind::LinkLocal,
@@ -134,7 +134,7 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// The hosts of the proxies that the environment names: those may be on this machine.
+/// Hosts of the proxies in the environment variables: these may be on this machine.
 fn proxies() -> Vec<String> {
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
         .into_iter()
@@ -198,7 +198,7 @@ mod tests {
         for inside in ["127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "0.0.0.0"] {
             let error = reach.sift("evil.example.com", vec![at(inside)]).unwrap_err();
             assert_eq!(error.to_string(), "`evil.example.com` is an address within this node");
-            // One good address does not carry a bad one along.
+            // A good address does not let a bad one through.
             assert_eq!(reach.sift("evil.example.com", vec![at(inside), at("192.0.2.1")]).unwrap(), [at("192.0.2.1")]);
             assert_eq!(reach.sift("PROXY.corp.", vec![at(inside)]).unwrap(), [at(inside)], "the operator's own");
         }

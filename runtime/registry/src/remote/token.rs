@@ -1,7 +1,8 @@
-//! Who may: a registry's challenges, the address for tokens, and whether a password may go there.
+//! Authorization: a registry's challenges, the token address, and whether a password may be sent there.
 //!
-//! Any request may be challenged (OCI distribution specification, and RFC 9110, section 11.6.1), by several challenges in one or in
-//! several lines: a registry that answers `/v2/` to everyone may still want a token for a manifest. The one that can be met is met.
+//! Any request may be challenged (OCI distribution specification, and RFC 9110, section 11.6.1), by several challenges in one
+//! header line or several: a registry that answers `/v2/` without authorization may still require a token for a manifest. The
+//! client answers one challenge that it can meet.
 
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,15 @@ use crate::error::RegistryError;
 use crate::retry::retry;
 use crate::settings::HostSettings;
 
-/// Lifetime after which a token is renewed: those without an expiry last a minute.
+/// Age at which a token is renewed: tokens without an expiry last 60 s.
 const TOKEN_LASTS: Duration = Duration::from_secs(45);
-/// What of an answer with a token is read.
+/// Maximum size of a token response, in bytes.
 const TOKEN_BODY: u64 = 64 << 10;
 
-/// What a request brings along.
+/// The authorization of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Authorization {
-    /// Nothing: nobody asked.
+    /// None: the registry did not ask for any.
     Nothing,
     /// User and password.
     Password,
@@ -32,23 +33,23 @@ pub(super) enum Authorization {
     Token(String),
 }
 
-/// What counts for a repository and a verb.
+/// The authorization that works for a repository and a verb.
 pub(super) struct Known {
     authorization: Authorization,
     since: Instant,
 }
 
-/// What a registry asks for.
+/// A challenge of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Challenge {
-    /// A token, which is had at `realm`.
+    /// A token from the address `realm`.
     Token { realm: String, service: Option<String>, scope: Option<String> },
     /// User and password.
     Password,
 }
 
 impl Remote {
-    /// Sends a request with what the registry is known to ask for, and once more if it asks for something else.
+    /// Sends a request with the known authorization, and once more if the registry asks for another.
     pub(super) async fn authorized(
         &self,
         asked: &Asked<'_>,
@@ -57,7 +58,7 @@ impl Remote {
         let used = self.authorization(asked).await?;
         let again = request.try_clone();
         let response = self.answer(asked, self.bring(&used, request)).await?;
-        // Where it sends its clients elsewhere, that place's challenges are not the registry's.
+        // After a redirect to another host, a challenge is not the registry's.
         let is_refused = response.status() == StatusCode::UNAUTHORIZED && self.is_own(response.url());
         let Some(again) = again.filter(|_| is_refused) else { return Ok(response) };
         match self.renewed(asked, &used, challenges(response.headers())).await? {
@@ -66,7 +67,7 @@ impl Remote {
         }
     }
 
-    /// What is known, else what `/v2/` asks for: who asks at once is spared a refusal for each request.
+    /// The known authorization, else the one that `/v2/` asks for: this avoids a refusal of each request.
     #[expect(clippy::disallowed_methods, reason = "a token is valid for a while")]
     async fn authorization(&self, asked: &Asked<'_>) -> Result<Authorization, RegistryError> {
         let mut known = self.known.lock().await;
@@ -80,7 +81,7 @@ impl Remote {
         Ok(authorization)
     }
 
-    /// Another one after a request with `used` was refused; `None` where there is no other.
+    /// Another authorization after a request with `used` was refused; `None` if there is none.
     #[expect(clippy::disallowed_methods, reason = "a token is valid for a while")]
     async fn renewed(
         &self,
@@ -93,7 +94,7 @@ impl Remote {
         if let Some(known) = known.get(&key).filter(|known| known.authorization != *used) {
             return Ok(Some(known.authorization.clone()));
         }
-        // Some refuse without saying what they want.
+        // Some registries refuse without a challenge.
         if challenges.is_empty() {
             challenges.push(Challenge::Password);
         }
@@ -123,7 +124,7 @@ impl Remote {
         Url::parse(&self.address("")).is_ok_and(|own| own.origin() == url.origin())
     }
 
-    /// What `/v2/` asks for.
+    /// The challenges of `/v2/`.
     async fn challenged(&self, asked: &Asked<'_>) -> Result<Vec<Challenge>, RegistryError> {
         let response = self.answer(asked, self.http.get(self.address(""))).await?;
         let status = response.status();
@@ -133,13 +134,13 @@ impl Remote {
         Ok(if self.is_own(response.url()) { challenges(response.headers()) } else { Vec::new() })
     }
 
-    /// Meets the first challenge that can be met. `None` = there is none; an error where one could be met but for that.
+    /// Answers the first challenge that can be met. Returns `None` if there is none, and an error if the token for one cannot be fetched.
     async fn met(
         &self,
         asked: &Asked<'_>,
         mut challenges: Vec<Challenge>,
     ) -> Result<Option<Authorization>, RegistryError> {
-        // A registry that offers both may take a password for a token only.
+        // Tokens first: a registry that offers both may accept the password only for a token.
         challenges.sort_by_key(|challenge| matches!(challenge, Challenge::Password));
         let mut failed = None;
         for challenge in challenges {
@@ -159,8 +160,8 @@ impl Remote {
         failed.map_or(Ok(None), Err)
     }
 
-    /// A token from the address that the registry names. That must not be a place within this node or its network's metadata
-    /// service, nor plain HTTP, since a password goes there.
+    /// Fetches a token from the address that the registry names. Because the password is sent there, the address must not be
+    /// within this node, nor its metadata service, nor plain HTTP.
     async fn token_at(
         &self,
         asked: &Asked<'_>,
@@ -175,7 +176,7 @@ impl Remote {
         retry(&asked.reference.to_string(), || self.token(asked, realm, service, scope)).await
     }
 
-    /// Asks for a token. CNCF distribution, "Token Authentication Specification".
+    /// Requests a token. CNCF distribution, "Token Authentication Specification".
     async fn token(
         &self,
         asked: &Asked<'_>,
@@ -188,7 +189,7 @@ impl Remote {
             token: Option<String>,
             access_token: Option<String>,
         }
-        // Never reported as missing: the artefact or its signatures may exist.
+        // Not `NotFound`: the artefact or its signatures may exist.
         let none = |status| RegistryError::Answer {
             what: asked.reference.to_string(),
             registry: self.host.registry.clone(),
@@ -202,7 +203,7 @@ impl Remote {
         };
         let own = format!("repository:{}:{actions}", asked.reference.repository());
         let mut url = Url::parse(realm).map_err(|_| none(0))?;
-        // What the registry wants for this request, and what the next ones will need.
+        // The scopes of the challenge, and the scope that the next requests will need.
         let theirs = scope.unwrap_or_default().split_whitespace().filter(|scope| *scope != own).take(SCOPES);
         for scope in theirs.chain([own.as_str()]) {
             url.query_pairs_mut().append_pair("scope", scope);
@@ -223,10 +224,10 @@ impl Remote {
     }
 }
 
-/// Scopes of a challenge that are asked for beside our own.
+/// Maximum number of a challenge's scopes that are requested beside the client's own.
 const SCOPES: usize = 4;
 
-/// All challenges of all lines. What cannot be read ends its line.
+/// The challenges of all header lines. An unreadable challenge ends its line.
 fn challenges(headers: &HeaderMap) -> Vec<Challenge> {
     let lines = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|line| line.to_str().ok());
     lines
@@ -247,7 +248,7 @@ fn challenge(found: &http_auth::ChallengeRef<'_>) -> Option<Challenge> {
     }
 }
 
-/// Why credentials are not sent there, if they are not.
+/// Why credentials must not be sent to the address; `None` if they may.
 fn flaw_of_realm(realm: &str, host: &HostSettings) -> Option<&'static str> {
     let Ok(url) = Url::parse(realm) else { return Some("which is not an address") };
     match url.scheme() {

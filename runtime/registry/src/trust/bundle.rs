@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::signature::{Candidate, Claim, Evaluation, RejectReason, Shown, annotations, base64, json};
 
 const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3";
-/// The same version, as it was written before version and type became one word.
+/// An older spelling of the same media type and version.
 const MEDIA_TYPE_WITH_VERSION: &str = "application/vnd.dev.sigstore.bundle+json;version=0.3";
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
@@ -70,7 +70,7 @@ struct MessageSignature {
     signature: String,
 }
 
-/// Empty where cosign signed with Ed25519.
+/// Empty if cosign signed with Ed25519.
 #[derive(Default, Deserialize)]
 struct MessageDigest {
     #[serde(default)]
@@ -123,7 +123,7 @@ pub(super) fn claim<'a>(evaluation: &Evaluation<'a>, candidate: &Candidate) -> R
         (Some(envelope), None) => envelope.claim(evaluation, hint.as_deref(), has_certificate),
         (None, Some(signature)) => signature.claim(evaluation, hint.as_deref(), has_certificate),
         (None, None) => Err(RejectReason::Missing("`dsseEnvelope` or `messageSignature` in the bundle")),
-        // Two contents would leave the choice of the signed one to the reader.
+        // With two contents, the reader would choose which one was signed.
         (Some(_), Some(_)) => Err(RejectReason::Signatures(2)),
     }
 }
@@ -145,13 +145,13 @@ impl Envelope {
         }
         let signed = pre_authentication_encoding(&self.payload_type, &payload);
         let Some(key) = evaluation.signer(hint, |named| named.key.verify(&signed, &signature)) else {
-            // Attestations are often made by others, such as a build service, and are no reason for suspicion.
+            // Attestations often come from other signers, such as a build service, and are not suspicious.
             return Err(match json::<Predicate>("payload", &payload) {
                 Ok(Predicate { predicate_type }) if predicate_type != SIGNATURE => attestation(&predicate_type),
                 _ => evaluation.foreign(has_certificate),
             });
         };
-        // Before the rest is read: a statement of another kind may have another shape.
+        // First, because a statement of another type may have another form.
         let Predicate { predicate_type } = json("statement", &payload)?;
         if predicate_type != SIGNATURE {
             return Err(attestation(&predicate_type));
@@ -174,7 +174,7 @@ impl Envelope {
 }
 
 impl MessageSignature {
-    /// The signature is of the manifest itself, so that there is nowhere to sign annotations along with it.
+    /// The claim of a signature over the manifest itself, which has no place for signed annotations.
     fn claim<'a>(
         &self,
         evaluation: &Evaluation<'a>,
@@ -202,7 +202,7 @@ fn attestation(predicate_type: &str) -> RejectReason {
     RejectReason::Attestation(Shown::new(predicate_type))
 }
 
-/// What DSSE signs: type and payload, with their lengths, so that no byte can move from one to the other.
+/// The bytes that DSSE signs: type and payload, with their lengths, so that no byte can move from one to the other.
 pub(super) fn pre_authentication_encoding(kind: &str, payload: &[u8]) -> Vec<u8> {
     let mut bytes = format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).into_bytes();
     bytes.extend_from_slice(payload);

@@ -1,4 +1,4 @@
-//! What is wrong with a trust policy: all of it at once, each with its rule, field and way out.
+//! Faults of a trust policy: all at once, each with its rule, field and remedy.
 
 use std::fmt;
 use std::io;
@@ -6,38 +6,38 @@ use std::path::PathBuf;
 
 use super::key::KeyError;
 
-/// A trust policy that cannot be used. One broken rule rejects all of it: the others were written with it in mind.
+/// A trust policy that cannot be used. One broken rule rejects the whole policy: the other rules were written with it in mind.
 #[derive(Debug, thiserror::Error)]
 #[error("the trust policy cannot be used: {}", Joined(faults))]
 pub struct TrustError {
-    /// All that is wrong, in the order of the rules.
+    /// All faults, in the order of the rules.
     pub faults: Vec<TrustFault>,
 }
 
-/// One thing that is wrong with one rule.
+/// One fault of one rule.
 #[derive(Debug, thiserror::Error)]
 #[error("rule {rule} (`{pattern}`), {}`{field}`: {problem}", OfKey(key))]
 pub struct TrustFault {
     /// The rule's number, counted from 1.
     pub rule: usize,
-    /// The rule's pattern as it was written.
+    /// The rule's pattern as written.
     pub pattern: String,
-    /// The key's name, if one of the rule's keys is meant; its number where it has no name.
+    /// The name of the faulty key, or its number if it has no name; `None` if the fault is not in a key.
     pub key: Option<String>,
     /// The field.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The fault.
     pub problem: TrustProblem,
 }
 
-/// What can be wrong with a field of a rule.
+/// Kinds of faults.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustProblem {
     /// The pattern matches nothing.
     #[error("{0}")]
     Pattern(&'static str),
-    /// Two rules claim the same artefacts, and none does so more closely.
+    /// Two patterns of the same length match the same artefacts.
     #[error(
         "it is as long as the pattern of rule {rule} (`{pattern}`), and some artefacts match both, so that neither counts more; \
          merge the two rules, or make one pattern longer"
@@ -48,7 +48,7 @@ pub enum TrustProblem {
         /// Its pattern.
         pattern: String,
     },
-    /// It would accept nothing.
+    /// The rule has no keys and would accept nothing.
     #[error(
         "there is none, so that nothing would be let in; list keys, or write `unsigned: true` to let these artefacts in \
          without a signature"
@@ -57,29 +57,29 @@ pub enum TrustProblem {
     /// The rule contradicts itself.
     #[error("it means nothing beside `unsigned: true`, which lets in everything; leave out one of the two")]
     BesideUnsigned,
-    /// Zero signatures.
+    /// The rule requires 0 signatures.
     #[error("0 signatures would let everything in; write at least 1, or `unsigned: true` instead of keys")]
     Nothing,
-    /// More than there can be.
+    /// The rule requires more signatures than it has different keys.
     #[error(
         "{wanted} signatures by different keys are wanted, and the rule lists {distinct}; add keys, or lower `atLeast`"
     )]
     TooMany {
-        /// How many are wanted.
+        /// Number of required signatures.
         wanted: usize,
-        /// How many different keys there are, however often each is listed.
+        /// Number of different keys.
         distinct: usize,
     },
-    /// Without it reports could not name the signer.
+    /// The key has no name, so reports could not name the signer.
     #[error("each key needs a name; it stands in every report of who signed")]
     NoName,
-    /// Two keys would look the same in reports.
+    /// Two keys have the same name.
     #[error("another key of this rule has the same name; give each its own")]
     NameTwice,
-    /// The name has no key.
+    /// The entry has neither `pem` nor `path`.
     #[error("give the key either as `pem: |`, or as `path: FILE`")]
     NoSource,
-    /// There are two.
+    /// The entry has both `pem` and `path`.
     #[error("there is a `path` too; leave out one of the two")]
     TwoSources,
     /// The file cannot be read.
@@ -90,12 +90,12 @@ pub enum TrustProblem {
         /// The kernel's error.
         error: io::Error,
     },
-    /// It is no usable key.
+    /// The key is not usable.
     #[error("{}{error}", Of(path))]
     Key {
-        /// The file that it was read from; `None` if it is in the rule itself.
+        /// The file of the key; `None` if the key is in the rule itself.
         path: Option<PathBuf>,
-        /// What it is instead.
+        /// The error of the key.
         error: KeyError,
     },
 }

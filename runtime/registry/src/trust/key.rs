@@ -1,4 +1,4 @@
-//! Public keys: what an operator hands out, and what signatures are checked with.
+//! Public keys for checking signatures.
 
 use std::fmt;
 
@@ -28,38 +28,38 @@ enum Key {
     Ed25519(ed25519_dalek::VerifyingKey),
 }
 
-/// Not a public key that signatures can be checked with.
+/// Why a text is not a public key that signatures can be checked with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// There is no PEM in it.
+    /// The text has no PEM block.
     #[error(
         "this is no PEM: a public key begins with `-----BEGIN PUBLIC KEY-----`, as `cosign generate-key-pair` writes it to \
          `cosign.pub`"
     )]
     NotPem,
-    /// There is more than one block in it.
+    /// The text has more than one PEM block.
     #[error("there are {0} PEM blocks; list each key by itself, under a name of its own")]
     Several(usize),
-    /// It is the half that must stay secret.
+    /// The text is a private key.
     #[error(
         "this is a private key (`{0}`), which must stay with the signer; give the public half, as \
          `cosign public-key --key FILE` or `openssl pkey -in FILE -pubout` prints it"
     )]
     Private(String),
-    /// It is a certificate.
+    /// The text is a certificate.
     #[error(
         "this is a certificate, and signatures are checked with bare keys here; give the key in it, as \
          `openssl x509 -in FILE -noout -pubkey` prints it"
     )]
     Certificate,
-    /// It is some other PEM.
+    /// The text is another kind of PEM block.
     #[error("this is a PEM block of `{0}`, where `PUBLIC KEY` is wanted")]
     Label(String),
     /// The block's content does not match its label.
     #[error("the PEM block is damaged or no public key ({0}); copy it again, with its first and last line")]
     Malformed(String),
-    /// A key that is not read here.
+    /// The algorithm or curve is not supported.
     #[error(
         "the key is {0}, with which signatures cannot be checked here; ECDSA P-256 (`cosign generate-key-pair`), ECDSA P-384 and \
          Ed25519 work"
@@ -71,12 +71,11 @@ pub enum KeyError {
 }
 
 impl PublicKey {
-    /// Reads PEM of a SubjectPublicKeyInfo (RFC 5280, section 4.1), as `cosign.pub` holds it. White space around it does not
-    /// matter.
+    /// Reads PEM of a SubjectPublicKeyInfo (RFC 5280, section 4.1), as `cosign.pub` holds it. Surrounding white space is ignored.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] saying what it is instead, and how to come by the key.
+    /// [`KeyError`] says what the text is instead, and how to get the key.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
         match labels(text).as_slice() {
@@ -114,8 +113,7 @@ impl PublicKey {
             }
             (algorithm, curve) => return Err(KeyError::Algorithm(oid::name(algorithm, curve))),
         };
-        // The fingerprint is of the re-encoded key: a point can be compressed or not, and one key in two spellings must
-        // not count as two.
+        // The fingerprint is of the re-encoded key: a point can be compressed or not, and one key in two encodings must not count as two.
         let fingerprint = Digest::of(key.to_der().map_err(malformed)?.as_bytes());
         Ok(Self { hint: hint(&fingerprint), key, fingerprint })
     }
@@ -125,7 +123,7 @@ impl PublicKey {
         self.fingerprint.hex()
     }
 
-    /// The algorithm, as people write it.
+    /// The algorithm's name for messages.
     pub fn algorithm(&self) -> &'static str {
         match self.key {
             Key::P256(_) => "ECDSA P-256",
@@ -151,7 +149,7 @@ impl PublicKey {
         }
     }
 
-    /// Whether this key signed the bytes that have this SHA-256. Only P-256 signs such a hash; for the others the answer is no.
+    /// Whether this key signed the bytes that have this SHA-256. Only P-256 signs such a hash; for other keys the result is `false`.
     pub(super) fn verify_sha256(&self, hash: &[u8], signature: &[u8]) -> bool {
         match &self.key {
             Key::P256(key) => p256::ecdsa::Signature::from_der(signature)
@@ -160,7 +158,7 @@ impl PublicKey {
         }
     }
 
-    /// What cosign writes beside a signature as a hint which key made it.
+    /// The hint that cosign writes beside a signature: it tells which key made it.
     pub(super) fn hint(&self) -> &str {
         &self.hint
     }
@@ -210,7 +208,7 @@ fn hint(fingerprint: &Digest) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Object identifiers of algorithms and curves, and their names for those who hold such a key.
+/// Object identifiers of algorithms and curves, and their names for messages.
 mod oid {
     pub(super) const ECDSA: &str = "1.2.840.10045.2.1";
     pub(super) const P256: &str = "1.2.840.10045.3.1.7";
@@ -284,7 +282,7 @@ MCowBQYDK2VwAyEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
             *flipped.last_mut().unwrap() ^= 1;
             assert!(!key.verify(b"message", &flipped), "{key:?}");
             for (other, signer) in signers().iter().enumerate() {
-                // The two ways to sign with Ed25519 share a key here, and both count.
+                // Both ways to sign with Ed25519 use the same key here, and both count.
                 let is_same = index == other || (index >= 2 && other >= 2);
                 assert_eq!(key.verify(b"message", &signer.sign(b"message")), is_same, "{index} {other}");
             }

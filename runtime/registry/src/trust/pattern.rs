@@ -1,6 +1,6 @@
-//! Patterns of `REGISTRY/REPOSITORY`, in which `*` matches any characters, none and `/` among them.
+//! Patterns of `REGISTRY/REPOSITORY`, in which `*` matches any number of any characters, including `/`.
 
-/// Why a text is not a pattern, and what to write.
+/// Why a text is not a pattern, and what to write; `None` if it is one.
 pub(super) fn fault(pattern: &str) -> Option<&'static str> {
     let last = pattern.rsplit('/').next().unwrap_or_default();
     if pattern.is_empty() {
@@ -20,11 +20,11 @@ pub(super) fn fault(pattern: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a text is of this pattern.
+/// Whether a text matches the pattern.
 pub(super) fn is_match(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Where to go on when the last `*` has to take one character more.
+    // Where to resume when the last `*` has to match one more character.
     let mut star = None;
     loop {
         match (pattern.get(p), text.get(t)) {
@@ -49,10 +49,10 @@ pub(super) fn is_match(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Whether there is a text of both patterns.
+/// Whether any text matches both patterns.
 pub(super) fn overlap(left: &str, right: &str) -> bool {
     let (left, right) = (left.as_bytes(), right.as_bytes());
-    // `below[r]`: whether what is left of both patterns from (l + 1, r) on has a text in common; rows from the last to the first.
+    // `below[r]`: whether any text matches the rests of both patterns from (l + 1, r) on; rows from the last to the first.
     let mut below: Vec<bool> = Vec::new();
     for l in (0..=left.len()).rev() {
         let mut row = vec![false; right.len() + 1];
@@ -62,7 +62,7 @@ pub(super) fn overlap(left: &str, right: &str) -> bool {
             let both = below.get(r + 1).copied().unwrap_or(false);
             let common = match (left.get(l), right.get(r)) {
                 (None, None) => true,
-                // A `*` ends here, or it takes whatever the other pattern has next: one step down, one across.
+                // A `*` ends here, or it matches the next element of the other pattern: one step down, one across.
                 (Some(b'*'), _) | (_, Some(b'*')) => down || across,
                 (Some(one), Some(other)) => one == other && both,
                 _ => false,

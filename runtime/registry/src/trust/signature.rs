@@ -1,4 +1,4 @@
-//! An artefact's signatures, held against the rule that counts for it.
+//! Checks an artefact's signatures against the rule that applies to it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,20 +12,20 @@ use serde_json::{Map, Value};
 
 use super::{NamedKey, Require, Rule, bundle, legacy};
 
-/// Candidates that are read; a repository that others may push to could hold any number.
+/// Maximum number of candidates that are checked: anyone who may push to the repository could add any number.
 pub const MAX_CANDIDATES: usize = 64;
 /// Size above which a candidate is not read, in bytes.
 pub const MAX_BLOB: usize = 256 << 10;
-/// Signatures of one manifest of the old format that are read: its last ones, because cosign appends.
+/// Maximum number of signatures checked in one manifest of the old format: its last ones, because cosign appends.
 pub const MAX_SIGNATURES: usize = 8;
 
-/// What may be a signature: one layer of a manifest that was found beside the artefact. Its bytes were compared with the
-/// digest in that manifest when they were fetched.
+/// A candidate signature: one layer of a manifest that was found beside the artefact. Its bytes were compared with the digest in
+/// that manifest when they were fetched.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Tag or digest of the manifest that has this layer.
     pub origin: String,
-    /// How it is to be read.
+    /// The format of the layer.
     pub format: Format,
     /// The layer's bytes.
     pub blob: Vec<u8>,
@@ -35,7 +35,7 @@ pub struct Candidate {
     pub media_type: String,
 }
 
-/// The form of a signature.
+/// The format of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Format {
@@ -46,7 +46,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form of layers of this media type; `None` for other types.
+    /// The format of a layer with this media type; `None` for other types.
     pub fn of_layer(media_type: &str) -> Option<Self> {
         if media_type == legacy::MEDIA_TYPE {
             Some(Self::Legacy)
@@ -60,11 +60,11 @@ impl Format {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleOutcome {
-    /// Whether it may be loaded.
+    /// Whether the artefact may be loaded.
     pub outcome: Outcome,
     /// The signatures that count, in the order of the candidates.
     pub signatures: Vec<Good>,
-    /// The candidates that do not, in their order.
+    /// The candidates that do not count, in their order.
     pub rejected: Vec<Rejected>,
 }
 
@@ -72,9 +72,9 @@ pub struct RuleOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// It may.
+    /// The artefact may be loaded.
     Accepted,
-    /// It must not: why, and the way out.
+    /// The artefact must not be loaded: why, and the remedy.
     Refused(String),
 }
 
@@ -84,11 +84,11 @@ pub enum Outcome {
 pub struct Good {
     /// The name of the key in the rule.
     pub key: String,
-    /// Its fingerprint.
+    /// The key's fingerprint.
     pub fingerprint: String,
-    /// The signature's form.
+    /// The signature's format.
     pub format: Format,
-    /// The signed annotations that are text.
+    /// The signed annotations with string values.
     pub annotations: BTreeMap<String, String>,
     /// Tag or digest of the manifest that holds it.
     pub origin: String,
@@ -104,9 +104,9 @@ pub struct Rejected {
     pub why: String,
 }
 
-/// Checks signatures against a rule: `repository` is `REGISTRY/REPOSITORY` as the reference names it, `subject` the
-/// digest of the manifest that is to be loaded. It is accepted when as many different keys as the rule requires have
-/// signed this very digest, each with the required annotations; other signatures beside them do no harm.
+/// Checks signatures against a rule: `repository` is `REGISTRY/REPOSITORY` as the reference names it, `subject` the digest of the
+/// manifest that is to be loaded. The artefact is accepted if as many different keys as the rule requires have signed this
+/// digest, each with the required annotations; other signatures do not matter.
 pub fn judge(rule: &Rule, repository: &str, subject: &Digest, candidates: &[Candidate]) -> RuleOutcome {
     let evaluation = Evaluation { rule, repository, subject };
     let mut signatures = Vec::new();
@@ -145,7 +145,7 @@ pub fn judge(rule: &Rule, repository: &str, subject: &Digest, candidates: &[Cand
     RuleOutcome { outcome, signatures, rejected }
 }
 
-/// What a signature is held against.
+/// What a signature is checked against.
 #[derive(Clone, Copy)]
 pub(super) struct Evaluation<'a> {
     pub(super) rule: &'a Rule,
@@ -153,7 +153,7 @@ pub(super) struct Evaluation<'a> {
     pub(super) subject: &'a Digest,
 }
 
-/// A signature over the right digest by one of the rule's keys, and what was signed beside it.
+/// A valid signature of the right digest by one of the rule's keys, and its signed annotations.
 pub(super) struct Claim<'a> {
     pub(super) key: &'a NamedKey,
     pub(super) annotations: BTreeMap<String, String>,
@@ -181,14 +181,14 @@ impl<'a> Evaluation<'a> {
         Ok(claim)
     }
 
-    /// The first of the rule's keys for which this is a signature. The hint decides which is tried first, and nothing else.
+    /// The first of the rule's keys that made this signature. The hint only decides which key is tried first.
     pub(super) fn signer(&self, hint: Option<&str>, is_signed: impl Fn(&NamedKey) -> bool) -> Option<&'a NamedKey> {
         let is_hinted = |named: &&NamedKey| hint == Some(named.key.hint());
         let (hinted, others): (Vec<_>, Vec<_>) = self.rule.keys.iter().partition(is_hinted);
         hinted.into_iter().chain(others).find(|named| is_signed(named))
     }
 
-    /// No key of the rule made this signature.
+    /// The reason if no key of the rule made this signature.
     pub(super) fn foreign(&self, has_certificate: bool) -> RejectReason {
         RejectReason::Foreign { keys: Names(self.rule.keys.iter()).to_string(), has_certificate }
     }
@@ -235,7 +235,7 @@ impl Claim<'_> {
     }
 }
 
-/// How many signatures of the old format each manifest has beyond those that are read.
+/// Number of remaining signatures of the old format, by manifest; the ones before the last [`MAX_SIGNATURES`] are not checked.
 struct LegacyCounts<'a>(BTreeMap<&'a str, usize>);
 
 impl<'a> LegacyCounts<'a> {
@@ -301,7 +301,7 @@ pub(super) enum RejectReason {
 }
 
 impl RejectReason {
-    /// Whether it is no signature at all, rather than a bad one.
+    /// Whether the candidate is not a signature, rather than a bad one.
     fn is_skip(&self) -> bool {
         matches!(self, Self::Attestation(_))
     }
@@ -354,18 +354,18 @@ pub(super) fn json<'a, T: serde::Deserialize<'a>>(what: &'static str, bytes: &'a
     serde_json::from_slice(bytes).map_err(|error| RejectReason::Json { what, error: Shown::new(&error.to_string()) })
 }
 
-/// Reads base64 of either alphabet, which DSSE leaves to the signer.
+/// Decodes base64 of either alphabet: DSSE allows both.
 pub(super) fn base64(what: &'static str, text: &str) -> Result<Vec<u8>, RejectReason> {
     STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|_| RejectReason::Base64(what))
 }
 
-/// Signed annotations that are text. cosign writes `null` where there are none.
+/// The signed annotations with string values. cosign writes `null` if there are none.
 pub(super) fn annotations(signed: Option<Map<String, Value>>) -> BTreeMap<String, String> {
     let signed = signed.unwrap_or_default().into_iter();
     signed.filter_map(|(name, value)| Some((name, value.as_str()?.to_owned()))).collect()
 }
 
-/// Docker Hub's name in references, whichever of its names it goes by.
+/// Replaces Docker Hub's other name by the one that references use.
 pub(super) fn docker_reference(repository: &str) -> Cow<'_, str> {
     match repository.strip_prefix("index.docker.io/") {
         Some(path) => Cow::Owned(format!("docker.io/{path}")),

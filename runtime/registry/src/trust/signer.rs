@@ -1,4 +1,4 @@
-//! Keys for tests, and what cosign makes with them.
+//! Keys for tests, and signatures as cosign makes them.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) enum Signer {
 }
 
 impl Signer {
-    /// The same number, the same key.
+    /// The same number gives the same key.
     pub(super) fn p256(number: u8) -> Self {
         Self::P256(p256::ecdsa::SigningKey::from_slice(&[number; 32]).unwrap())
     }
@@ -131,7 +131,7 @@ pub(super) fn statement(subject: &Digest, annotations: &[(&str, &str)]) -> Value
     })
 }
 
-/// A bundle with this content.
+/// A candidate with a bundle of this content.
 pub(super) fn bundle(content: &Value) -> Candidate {
     let mut bundle = json!({
         "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
@@ -149,7 +149,7 @@ pub(super) fn bundle(content: &Value) -> Candidate {
     }
 }
 
-/// cosign writes `null` where there are none.
+/// cosign writes `null` if there are none.
 fn object(annotations: &[(&str, &str)]) -> Value {
     if annotations.is_empty() {
         Value::Null

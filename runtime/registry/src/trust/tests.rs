@@ -5,7 +5,7 @@ fn policy(text: &str) -> TrustPolicy {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// Keys by the name of their file.
+/// Reads a key by the name of its file.
 fn read(path: &Path) -> io::Result<String> {
     match path.to_str().unwrap() {
         "/keys/a.pub" => Ok(Signer::p256(1).pem()),

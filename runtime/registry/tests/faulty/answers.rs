@@ -1,4 +1,4 @@
-//! Answers that are no artefact: errors, nothing, too much, too slowly.
+//! Responses that are no artefact: errors, empty, too large, too slow.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -98,7 +98,7 @@ async fn a_manifest_of_any_length_is_not_read_to_its_end() {
         registry.wrong("manifests/", usize::MAX, endless);
         let error = node.refusal(&reference).await;
         assert!(matches!(error, RegistryError::TooLarge { most: 4_194_304, .. }), "{error:?}");
-        // What lies in the sockets' buffers was taken as well.
+        // Includes what is in the sockets' buffers.
         let taken = taken.load(Ordering::Relaxed) >> 20;
         assert!(taken < 20, "{taken} MiB were taken");
         registry.mend();
@@ -169,7 +169,7 @@ async fn a_list_of_tags_that_leads_back_to_itself_comes_to_an_end() {
         Fault::Answer { status: 200, headers: link, body: r#"{"tags":["1"]}"#.to_owned() },
     );
     let repository = Reference::parse_name(&registry.named("demo")).unwrap();
-    // Whatever the result, the call returns.
+    // Whatever the result, the call must return.
     drop(node.store().versions(&repository).await);
     assert!(registry.gets("tags/list").len() < 100);
 }

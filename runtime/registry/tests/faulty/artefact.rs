@@ -1,4 +1,4 @@
-//! What registries hold: policies, other things, and signatures as cosign makes them.
+//! The content of registries: policies, other artefacts, and signatures as cosign makes them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,7 +24,7 @@ pub(crate) struct Artefact {
 }
 
 impl Artefact {
-    /// A manifest with one layer a blob; what else is to be in it comes in `more`.
+    /// A manifest with one layer for each blob, and the fields of `more`.
     pub(crate) fn of(config: (&str, &[u8]), layers: &[(&str, &[u8], Value)], more: &Value) -> Self {
         let blob = |(media_type, bytes): (&str, &[u8])| json!({"mediaType": media_type, "digest": Digest::of(bytes).to_string(), "size": bytes.len()});
         let described = |(media_type, bytes, annotations): &(&str, &[u8], Value)| {
@@ -72,18 +72,18 @@ impl Artefact {
         Digest::of(&self.manifest)
     }
 
-    /// Of the first layer: the module.
+    /// The module: the first layer.
     pub(crate) fn module(&self) -> &[u8] {
         &self.blobs[0]
     }
 
-    /// Where its module is to be asked for.
+    /// Path of the module in the registry's API.
     pub(crate) fn module_path(&self) -> String {
         format!("blobs/{}", Digest::of(self.module()))
     }
 }
 
-/// Bytes of this length, of which no part equals another.
+/// Pseudo-random bytes of this length.
 pub(crate) fn noise(seed: u32, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761).max(1);
     let next = || {
@@ -102,12 +102,12 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The same number, the same key.
+    /// The same number gives the same key.
     pub(crate) fn new(name: &'static str, number: u8) -> Self {
         Self { name, key: SigningKey::from_slice(&[number; 32]).unwrap() }
     }
 
-    /// A rule that wants its signature.
+    /// A rule that requires this key's signature.
     pub(crate) fn rule(&self, pattern: &str) -> TrustRule {
         let pem = self.key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
         serde_json::from_value(json!({"pattern": pattern, "keys": [{"name": self.name, "pem": pem}]})).unwrap()
@@ -118,7 +118,7 @@ impl Key {
         STANDARD.encode(signature.to_der().as_bytes())
     }
 
-    /// What `cosign sign --new-bundle-format=false` puts at the tag `sha256-….sig`.
+    /// The artefact that `cosign sign --new-bundle-format=false` pushes to the tag `sha256-….sig`.
     pub(crate) fn legacy(&self, of: Digest) -> Artefact {
         let payload = json!({
             "critical": {
@@ -134,7 +134,7 @@ impl Key {
         Artefact::of((IMAGE_CONFIG, b"{\"of\":\"a signature\"}"), &[layer], &Value::Null)
     }
 
-    /// What `cosign sign` makes: a manifest that refers to the other.
+    /// The artefact that `cosign sign` makes: a manifest that refers to `of`.
     pub(crate) fn bundle(&self, of: &Artefact) -> Artefact {
         let statement = json!({
             "_type": "https://in-toto.io/Statement/v1",

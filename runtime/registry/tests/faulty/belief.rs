@@ -1,4 +1,4 @@
-//! Whose signatures count, where signatures cannot be had, and what becomes of what was pulled before the rules changed.
+//! Which signatures count, unreachable signatures, and artefacts that were pulled before the rules changed.
 
 use qosm_model::digest::Digest;
 use qosm_registry::trust::{TrustPolicy, TrustRule};
@@ -80,7 +80,7 @@ async fn an_unsigned_artefact_is_refused_until_it_is_signed_in_either_format() {
         }
         let format = if is_old { "release Legacy" } else { "release Bundle" };
         assert_eq!(keys(&node, &reference).await, [format]);
-        // From the store, by what lies there.
+        // From the store, without the registry.
         registry.wrong("", usize::MAX, Fault::status(500));
         assert_eq!(keys(&node, &reference).await, [format]);
     }
@@ -158,7 +158,7 @@ async fn a_tag_that_moved_is_followed_only_when_asked_to() {
     let pinned = format!("{reference}@{}", policy().digest());
     let info = node.store().inspect(&location(&pinned)).await.unwrap();
     assert_eq!((info.digest, info.moved), (policy().digest(), Some(newer.digest())));
-    // The newer one does not arrive: the older one stays.
+    // The newer version cannot be fetched: the older one stays.
     registry.wrong(&newer.module_path(), usize::MAX, Fault::status(403));
     node.pull_anew(&reference).await.unwrap_err();
     assert_eq!(node.stored(&reference).unwrap().unwrap().digest, policy().digest());
@@ -180,7 +180,7 @@ async fn a_key_that_is_withdrawn_counts_no_more_for_what_was_pulled_before() {
         assert!(matches!(error, RegistryError::Untrusted { .. }), "{error:?}");
         assert!(message(&error).contains("next"), "{error}");
     }
-    // Signed again, by the key that counts now: the new signature is fetched, and the module is not.
+    // Signed again, by the key that counts now: only the new signature is fetched, not the module.
     sign(&registry, &next);
     registry.forget();
     assert_eq!(keys(&node, &reference).await, ["next Legacy"]);

@@ -125,7 +125,7 @@ async fn a_registry_that_refuses_for_ever_is_asked_twice() {
     assert!(asked.0 <= 2 && asked.1 <= 2, "{asked:?}");
 }
 
-/// What lies elsewhere is asked for without credentials, and gets none by asking.
+/// Requests to a redirect's target carry no credentials, not even after a challenge.
 #[tokio::test]
 async fn who_a_registry_redirects_to_cannot_ask_for_the_password() {
     for line in [SCOPED, "Basic realm=\"test\""] {
@@ -247,7 +247,7 @@ async fn a_token_that_is_none_is_refused() {
     }
 }
 
-/// The kernel takes 0.0.0.0 for the loopback, and qosm does not take it for this machine: a registry elsewhere, as far as realms go.
+/// The address of the registry as 0.0.0.0: the kernel treats it as loopback, but qosm does not treat it as this machine.
 fn elsewhere(registry: &Registry, node: &mut Node) -> String {
     let host = registry.host().replace("127.0.0.1", "0.0.0.0");
     node.settings.say(&host, true, None);

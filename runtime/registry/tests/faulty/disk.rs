@@ -1,4 +1,4 @@
-//! A disk that takes no more. `/dev/full` stands for it, which refuses each byte as such a disk does and needs no rights.
+//! A full disk, simulated by `/dev/full`: it refuses each byte in the same way, and needs no privileges.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Blobs that lie elsewhere, and mirrors.
+//! Blobs on another host, and mirrors.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn policy() -> Artefact {
     Artefact::policy(&noise(8, 1000))
 }
 
-/// A registry that others mirror, two that may do so, and a node.
+/// A registry, its mirror, and a node that uses both.
 async fn mirrored() -> (Registry, Registry, Node, String) {
     let (origin, mirror) = (Registry::start().await, Registry::start().await);
     origin.put("demo", "1", &policy());

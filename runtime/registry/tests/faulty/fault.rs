@@ -1,4 +1,4 @@
-//! Faults that a test's registry can have.
+//! Faults that a test can set in its registry.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,53 +13,53 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 
-/// What is done instead of answering well.
+/// What the registry does instead of a correct response.
 #[derive(Clone)]
 pub(crate) enum Fault {
-    /// Another answer altogether.
+    /// Another response.
     Answer { status: u16, headers: Vec<(&'static str, String)>, body: String },
-    /// A body without end, as an answer of this status; how much of it was taken is counted.
+    /// An endless body with this status; `taken` counts the bytes that the client has read.
     Endless { status: u16, is_announced: bool, taken: Arc<AtomicU64> },
     /// This many bytes of the object, then the connection breaks.
     Cut(usize),
     /// This many bytes of the whole, with a matching length.
     Short(usize),
-    /// These bytes, whatever was asked for.
+    /// These bytes instead of the object.
     Bytes(Vec<u8>),
     /// This many bytes of the object, and then silence.
     Stall(usize),
-    /// A byte now and then.
+    /// One byte at a time, with pauses.
     Slow,
-    /// The whole, although a part was asked for.
+    /// The whole object, although the request has a range.
     Whole,
 }
 
-/// The length of an endless body that is read to the end.
+/// The length at which an endless body ends if the client reads that far, in bytes.
 pub(crate) const ENDLESS: u64 = 100 << 20;
 
 impl Fault {
-    /// An answer without a body.
+    /// A response without a body.
     pub(crate) fn status(status: u16) -> Self {
         Self::Answer { status, headers: Vec::new(), body: String::new() }
     }
 
-    /// Too many requests: come back later.
+    /// 429, with the number of seconds to wait.
     pub(crate) fn later(seconds: u64) -> Self {
         Self::Answer { status: 429, headers: vec![("retry-after", seconds.to_string())], body: String::new() }
     }
 
-    /// What was asked for is elsewhere.
+    /// A redirect.
     pub(crate) fn redirect(to: String) -> Self {
         Self::Answer { status: 307, headers: vec![(LOCATION.as_str(), to)], body: String::new() }
     }
 
-    /// A body without end, and the count of what was taken of it.
+    /// An endless body, and the count of the bytes that were read.
     pub(crate) fn endless(status: u16, is_announced: bool) -> (Self, Arc<AtomicU64>) {
         let taken = Arc::new(AtomicU64::new(0));
         (Self::Endless { status, is_announced, taken: Arc::clone(&taken) }, taken)
     }
 
-    /// Makes the answer, out of what a good one would be.
+    /// Changes a correct response into the faulty one.
     pub(crate) fn answer(self, status: StatusCode, mut headers: HeaderMap, body: Bytes, whole: Bytes) -> Response {
         let body = match self {
             Self::Answer { status, headers, body } => {
@@ -77,7 +77,7 @@ impl Fault {
                 return response.body(endless(taken)).unwrap();
             }
             Self::Short(most) => {
-                // As a registry whose file is short: there is nothing after its end.
+                // Like a registry with a truncated file: nothing follows its end.
                 let asked = whole.len() - body.len();
                 if asked >= most && asked > 0 {
                     return Response::builder().status(416).body(Body::empty()).unwrap();
@@ -96,7 +96,7 @@ impl Fault {
                 headers.insert(CONTENT_LENGTH, body.len().into());
                 let start = body.slice(..after.min(body.len()));
                 let broken = stream::once(async {
-                    // What was sent before is to arrive before the connection breaks.
+                    // Lets the bytes that were sent arrive before the connection breaks.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     Err(io::Error::from(io::ErrorKind::ConnectionReset))
                 });

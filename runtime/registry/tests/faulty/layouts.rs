@@ -1,4 +1,4 @@
-//! What is a policy, and what is something else that registries hold.
+//! Artefacts that are policies, and artefacts that are not.
 
 use qosm_registry::RegistryError;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
-//! Pulling, verifying and copying while registries misbehave: each test has a registry of its own, within this process,
-//! that works except for the faults that the test sets. No program and no network but the loopback is needed.
+//! Pulling, verifying and copying from faulty registries. Each test has its own in-process registry that works except for the
+//! faults that the test sets. The tests need no other program, and only the loopback network.
 //!
-//! What is asked of each fault: the error is of the kind that its reader can act on and names the reference, nothing half-fetched is
-//! ever served, and once the registry is mended the same call succeeds.
+//! For each fault, the error is of a kind that its reader can act on and names the reference, no partial artefact is ever
+//! returned, and once the fault is gone the same call succeeds.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod artefact;

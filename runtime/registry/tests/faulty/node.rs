@@ -1,4 +1,4 @@
-//! A node: its settings, its store, and what is asked of it.
+//! A node: its settings, its store, and its calls.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// One that reaches these registries without TLS.
+    /// A node that reaches these registries without TLS.
     pub(crate) fn beside(registries: &[&Registry]) -> Self {
         let mut settings = RegistrySettings::default();
         for registry in registries {
@@ -31,12 +31,12 @@ impl Node {
         self.settings.hosts.iter_mut().find(|host| host.registry == registry.host()).unwrap()
     }
 
-    /// From now on these rules count.
+    /// Replaces the trust rules.
     pub(crate) fn trust(&mut self, rules: Vec<TrustRule>) {
         self.settings.verification = TrustPolicy { rules };
     }
 
-    /// A folder of its own.
+    /// The node's folder.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -45,7 +45,7 @@ impl Node {
         self.folder().join("store")
     }
 
-    /// As after a start: the settings are read, the store is opened.
+    /// Opens the store with the current settings, as at a start.
     pub(crate) fn store(&self) -> Store {
         Store::open(self.settings.clone(), &self.store_path()).unwrap()
     }
@@ -66,8 +66,8 @@ impl Node {
         self.store().copy(&location(from), &location(to), &mut ()).await
     }
 
-    /// Why a pull fails: the message begins with the repository, and afterwards nothing is served and each blob of the
-    /// store matches its digest.
+    /// The error of a pull. Checks that the message begins with the repository, that the store returns nothing afterwards, and
+    /// that each blob of the store matches its digest.
     pub(crate) async fn refusal(&self, reference: &str) -> RegistryError {
         let error = self.pull(reference).await.unwrap_err();
         let Location::Registry(parsed) = location(reference) else { panic!() };
@@ -77,7 +77,7 @@ impl Node {
         error
     }
 
-    /// The pull that succeeds, and by which nothing is left of what went wrong before.
+    /// Checks that a pull succeeds and leaves no partial blob of an earlier failure.
     pub(crate) async fn check_pull(&self, reference: &str, artefact: &Artefact) {
         let pulled = self.pull(reference).await.unwrap();
         assert_eq!(pulled.digest, artefact.digest());
@@ -87,7 +87,7 @@ impl Node {
         assert_eq!(self.stored(reference).unwrap().unwrap().digest, artefact.digest());
     }
 
-    /// What is half there: the names in `ingest`.
+    /// Partial blobs: the names in `ingest`.
     pub(crate) fn parts(&self) -> BTreeSet<String> {
         names(&self.store_path().join("ingest"))
     }
@@ -104,7 +104,7 @@ pub(crate) fn location(text: &str) -> Location {
     text.parse().unwrap()
 }
 
-/// What it says, with all that it stems from: what people read.
+/// The error's message with its sources, as users read it.
 pub(crate) fn message(error: &RegistryError) -> String {
     qosm_model::problem::chain(error)
 }

@@ -1,4 +1,4 @@
-//! A registry within this process: the distribution specification in memory, with faults on request.
+//! An in-process registry: the distribution specification in memory, with faults on request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,25 +27,26 @@ pub(crate) struct Registry {
     state: Arc<Mutex<State>>,
 }
 
-/// The accepted identity.
+/// The required credentials.
 #[derive(Clone, Default)]
 pub(crate) enum Login {
-    /// Every client.
+    /// None.
     #[default]
     Open,
-    /// Who knows user and password.
+    /// User and password.
     Basic(&'static str, &'static str),
-    /// Who brings a token, which is had at `realm`: without credentials, or with user and password.
+    /// A token from `realm`, which requires user and password if `account` is set.
     Token { realm: String, account: Option<(&'static str, &'static str)> },
-    /// Who brings a token, which everybody gets, or the password `secret` of `joe` where that counts. Challenged by these lines.
+    /// A token, which any client gets, or the password `secret` of `joe` if `takes_password` is set. The
+    /// registry challenges with these header lines.
     Challenged { lines: &'static [&'static str], is_api_open: bool, takes_password: bool },
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: String,
-    /// With the query.
+    /// The path with its query.
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) range: Option<String>,
@@ -63,10 +64,10 @@ struct State {
     host: String,
     login: Login,
     has_referrers_api: bool,
-    /// Whether it returns the location of an upload, as it should.
+    /// Whether the response to an upload's start lacks the location.
     hides_locations: bool,
     page: Option<usize>,
-    /// By repository and tag or digest.
+    /// Manifests by repository and tag or digest.
     manifests: BTreeMap<(String, String), (String, Bytes)>,
     blobs: BTreeMap<(String, Digest), Bytes>,
     uploads: Vec<Vec<u8>>,
@@ -75,7 +76,7 @@ struct State {
 }
 
 impl Registry {
-    /// Starts one on a free port.
+    /// Starts a registry on a free port.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
@@ -86,7 +87,7 @@ impl Registry {
         Self { host, state }
     }
 
-    /// Starts one that knows the referrers API.
+    /// Starts a registry with the referrers API.
     pub(crate) async fn with_referrers() -> Self {
         let registry = Self::start().await;
         registry.state().has_referrers_api = true;
@@ -97,7 +98,7 @@ impl Registry {
         &self.host
     }
 
-    /// The reference of a repository and tag of its.
+    /// The reference of a repository and tag in this registry.
     pub(crate) fn named(&self, name: &str) -> String {
         format!("{}/{name}", self.host)
     }
@@ -114,7 +115,7 @@ impl Registry {
         self.state().hides_locations = true;
     }
 
-    /// Puts an artefact under a tag, and under its digest.
+    /// Stores an artefact under a tag, and under its digest.
     pub(crate) fn put(&self, repository: &str, tag: &str, artefact: &Artefact) {
         let mut state = self.state();
         for blob in &artefact.blobs {
@@ -126,8 +127,8 @@ impl Registry {
         }
     }
 
-    /// Puts a signature in cosign's second format beside what it signs: listed at the tag that stands in for the referrers API, unless
-    /// there is one.
+    /// Stores a signature in cosign's second format for the artefact `to`, and lists it at the referrers tag unless the registry
+    /// has the referrers API.
     pub(crate) fn refer(&self, repository: &str, to: Digest, signature: &Artefact) {
         self.put(repository, &signature.digest().to_string(), signature);
         if self.state().has_referrers_api {
@@ -150,7 +151,7 @@ impl Registry {
         self.state().orders.push(Order { method, part: part.to_owned(), times, fault });
     }
 
-    /// From now on everything is answered well.
+    /// Removes all faults.
     pub(crate) fn mend(&self) {
         self.state().orders.clear();
     }
@@ -170,7 +171,7 @@ impl Registry {
         self.state().seen.clear();
     }
 
-    /// All that it holds: manifests and tags with their digests, and the digests of blobs.
+    /// The content: manifests and tags with their digests, and the digests of blobs.
     pub(crate) fn content(&self) -> BTreeMap<String, Digest> {
         let state = self.state();
         let manifests = state.manifests.iter().map(|((_, version), (_, bytes))| (version.clone(), Digest::of(bytes)));
@@ -183,12 +184,12 @@ impl Registry {
     }
 }
 
-/// A good answer, before a fault changes it.
+/// A correct response, before a fault changes it.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
-    /// All of which the body may be a part.
+    /// The whole object, of which the body may be a part.
     whole: Bytes,
 }
 
@@ -225,11 +226,11 @@ async fn serve(state: Arc<Mutex<State>>, request: Request) -> Response {
         });
         if matches!(parts.method, Method::GET | Method::HEAD) {
             let answer = state.answer(&parts, body);
-            // Who is not let in sees nothing else of it.
+            // Faults affect only authorized requests.
             let is_let_in = answer.status != StatusCode::UNAUTHORIZED;
             (answer, if is_let_in { state.fault(&parts.method, &path) } else { None })
         } else {
-            // What is answered wrongly is not done.
+            // A request with a faulty response has no effect.
             match state.fault(&parts.method, &path) {
                 Some(fault) => (Answer::new(200, ""), Some(fault)),
                 None => (state.answer(&parts, body), None),
@@ -245,7 +246,7 @@ async fn serve(state: Arc<Mutex<State>>, request: Request) -> Response {
 impl State {
     fn fault(&mut self, method: &Method, path: &str) -> Option<Fault> {
         let order = self.orders.iter_mut().find(|order| {
-            // The API's own path is one with which all others begin.
+            // All other paths begin with `/v2/`, so it must match exactly.
             let is_meant = if order.part == "/v2/" { path == order.part } else { path.contains(&order.part) };
             order.times > 0 && order.method == *method && is_meant
         })?;
@@ -380,7 +381,7 @@ impl State {
         }
     }
 
-    /// Whether a request is let in.
+    /// Checks a request's authorization.
     fn check(&self, parts: &Parts, repository: &str) -> Result<(), Box<Answer>> {
         let brought = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let is_reading = matches!(parts.method, Method::GET | Method::HEAD);
@@ -414,7 +415,7 @@ impl State {
         Err(Box::new(refusal))
     }
 
-    /// A token says what it is for.
+    /// Issues a token that contains its scopes.
     fn token(&self, parts: &Parts, query: &BTreeMap<String, String>) -> Answer {
         let brought = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         match &self.login {
@@ -426,7 +427,7 @@ impl State {
     }
 }
 
-/// The part of a blob that is asked for.
+/// The requested range of a blob.
 fn part(blob: &Bytes, range: Option<&HeaderValue>) -> Answer {
     let range: Option<usize> =
         range.and_then(|range| range.to_str().ok()?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());

@@ -1,4 +1,4 @@
-//! Several at work in one store, and work that is broken off.
+//! Concurrent pulls into one store, and interrupted pulls.
 
 use std::time::Duration;
 

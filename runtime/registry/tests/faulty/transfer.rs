@@ -1,4 +1,4 @@
-//! Blobs that come in parts, too short, too long, or with other bytes.
+//! Blobs that arrive in parts, too short, too long, or with wrong bytes.
 
 use qosm_model::digest::Digest;
 use qosm_registry::RegistryError;

@@ -1,4 +1,4 @@
-//! From registry to folder to archive to registry, and pushing.
+//! Copies from registry to folder to archive to registry, and pushes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ fn policy() -> Artefact {
     Artefact::policy(&noise(18, 100_000))
 }
 
-/// A registry with a policy that two signed, each in another format.
+/// A registry with a policy that has two signatures, one in each format.
 async fn signed() -> Registry {
     let registry = Registry::start().await;
     registry.put("demo", "1", &policy());
@@ -28,7 +28,7 @@ async fn signed() -> Registry {
     registry
 }
 
-/// What a copy comes to where nothing goes wrong.
+/// The content of a copy without faults.
 async fn copied(origin: &Registry) -> BTreeMap<String, Digest> {
     let target = Registry::start().await;
     let node = Node::beside(&[origin, &target]);
@@ -177,7 +177,7 @@ async fn a_forbidden_push_suggests_to_log_in() {
     push(&node, &reference).await.unwrap();
     let token = Some("Bearer repository:demo:pull,push".to_owned());
     let uploads: Vec<_> = registry.seen().into_iter().rev().take_while(|seen| seen.path != "/v2/").collect();
-    // Two blobs, the manifest under its digest, and at last under its tag.
+    // Two blobs, the manifest under its digest, and last under its tag.
     assert!(uploads.iter().filter(|seen| seen.method == "PUT").count() == 4, "{uploads:?}");
     assert!(uploads.iter().all(|seen| seen.authorization == token || seen.path.starts_with("/token")), "{uploads:?}");
 }

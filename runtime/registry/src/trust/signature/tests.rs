@@ -60,7 +60,7 @@ fn accepts(rule: TrustRule, candidates: &[Candidate]) -> bool {
     judged(rule, candidates).outcome == Outcome::Accepted
 }
 
-/// Refused, with one rejected candidate and this reason.
+/// Checks that the artefact is refused, with one rejected candidate and this reason.
 fn check_rejected(rule: TrustRule, candidate: Candidate, expected: &str) {
     let verdict = judged(rule, &[candidate]);
     assert_eq!(signers(&verdict), [""; 0], "{expected}");
@@ -122,11 +122,11 @@ fn a_rejected_signature_has_a_reason() {
         key().legacy_of(&payload)
     };
     for (candidate, expected) in [
-        // Signer.
+        // Another signer.
         (Signer::p256(2).legacy(&subject(), &[]), "no key of the rule (`a`) made it"),
         (Signer::p256(2).bundle(&subject(), &[]), "no key of the rule (`a`) made it"),
         (Signer::ed25519(1).bundle(&subject(), &[]), "no key of the rule (`a`) made it"),
-        // Of what.
+        // Another subject.
         (key().legacy(&other(), &[]), "a signature of another artefact, `sha256:"),
         (key().bundle(&other(), &[]), "a signature of another artefact, `"),
         (key().message(b"other"), "a signature of another artefact, `"),
@@ -139,14 +139,14 @@ fn a_rejected_signature_has_a_reason() {
             }),
             "it has 2 subjects, where there must be one",
         ),
-        // Changed since.
+        // Changed after signing.
         (blob(key().legacy(&other(), &[]), &other().hex(), &subject().hex()), "no key of the rule"),
         (annotated("AAAA"), "no key of the rule"),
         (annotated("*"), "its signature is not base64"),
         (enveloped(|envelope| envelope["payload"] = "e30=".into()), "no key of the rule"),
         (enveloped(|envelope| envelope["payload"] = "*".into()), "its payload is not base64"),
         (enveloped(|envelope| envelope["signatures"][0]["sig"] = "*".into()), "its signature is not base64"),
-        // Of another shape.
+        // Another structure.
         (enveloped(|envelope| envelope["signatures"] = json!([])), "it has 0 signatures, where there must be one"),
         (
             enveloped(|envelope| {

@@ -1,4 +1,4 @@
-//! What cosign v3.1.3 makes: see the folder's README.
+//! Signatures made by cosign v3.1.3: see the folder's README.
 
 use super::*;
 
@@ -104,7 +104,7 @@ proptest! {
         for candidate in [bundle(P256.bundle), legacy(P256.legacy, P256.legacy_manifest)] {
             let honest = P256.judge(P256.rule(), &manifest(), candidate.clone());
             let verdict = P256.judge(P256.rule(), &manifest(), changed(candidate));
-            // The hint of a bundle may say anything.
+            // The hint of a bundle is not signed.
             if verdict.outcome == Outcome::Accepted {
                 prop_assert_eq!(verdict.signatures, honest.signatures);
             } else {
