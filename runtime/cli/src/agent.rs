@@ -31,7 +31,7 @@ use crate::{confine, host, modules, mover};
 
 pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answer> {
     log::start(args.log_format);
-    // Before it is read: what is changed from here on is read again.
+    // Before the file is read, so that later changes are noticed.
     let file = entries_file(&args);
     let mut config: AgentConfig = args.agent_config.as_deref().map(document::read).transpose()?.unwrap_or_default();
     match args.on_shutdown {
@@ -45,14 +45,14 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     }
     let owner = owner(&args.kubernetes, &mut config)?;
     let from_file = std::mem::take(&mut config.policies);
-    // In Kubernetes the policies are PolicyModules; no default policy runs by itself.
+    // In Kubernetes, policies come from PolicyModules; no default policy runs by itself.
     let entries = modules::entries_with_shadows(&args.modules, &args.shadows, from_file, !args.kubernetes.kubernetes)?;
 
     for entry in &entries {
         entry.granted()?;
     }
     let default_modules = default_dir(args.modules.module_dir.as_deref());
-    // What is to stay within reach has to be there. From here on the agent has what it needs and no more.
+    // Landlock allows only paths that exist, so these are created first. From here on the agent has what it needs and no more.
     let cache = cache(&args.state_dir.join("modules"))?;
     make_folder_of(&args.admin_socket)?;
     raise_file_limit();
@@ -81,7 +81,7 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     let (sender, events) = mpsc::channel();
     let (registries, artifacts) = (config.registries.clone(), args.state_dir.join("artifacts"));
     let (fetched, compiled, counted, state) = (sender.clone(), sender.clone(), Arc::clone(&metrics), open_state()?);
-    // Modules may have to be compiled, or waited for. An end that is asked for meanwhile comes first.
+    // Modules may have to be compiled, or fetched. A signal to end that arrives meanwhile comes first.
     let loaded = stop.unless_asked("modules", move || -> anyhow::Result<_> {
         let engine = Engine::new()?;
         let store = Store::open(registries, &artifacts)?;
@@ -104,7 +104,7 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     let Some(loaded) = loaded else { return end_early(host, &journal, &config, owner) };
     let (engine, loader, begun) = loaded?;
     let PolicySet { policies, load_failed, .. } = begun.clone();
-    // With PolicyModules it is tidied once it is known which of them run here.
+    // With PolicyModules, unused modules are removed once it is known which PolicyModules run here.
     if !args.kubernetes.kubernetes {
         loader.remove_unused(&policies);
     }
@@ -125,7 +125,7 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     if let Some(confined) = &confined {
         agent.is_confined_by(confined.landlock.clone());
     }
-    // With the fallbacks among the policies, and why.
+    // Includes the fallback modules, and the reasons for them.
     agent.apply_policy_set(begun.clone(), Now::default());
 
     let (requests, received) = mpsc::channel();
@@ -162,7 +162,7 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     ended
 }
 
-/// Takes the cgroup root for this agent alone. Where it makes cgroups itself it makes the root as well.
+/// Locks the cgroup root for this agent. With `--create-cgroups`, creates the root first if necessary.
 fn lock_root(host: &mut Host, journal: &Journal, args: &AgentArgs) -> anyhow::Result<Option<RootLock>> {
     let root = args.host.cgroup_root.trim_matches('/');
     let lock = host.lock_root()?;
@@ -174,7 +174,7 @@ fn lock_root(host: &mut Host, journal: &Journal, args: &AgentArgs) -> anyhow::Re
     Ok(host.lock_root()?)
 }
 
-/// The end of an agent that has not begun: what the one before it left is put back, as the configuration says.
+/// Ends an agent that has not started its loop: restores what the previous agent held, if the configuration says so.
 fn end_early(mut host: Host, journal: &Journal, config: &AgentConfig, owner: Option<Owner>) -> anyhow::Result<Answer> {
     let restores = match owner {
         Some(owner) => block_on(async move { Ok(owner.is_gone().await) })?,
@@ -188,7 +188,7 @@ fn end_early(mut host: Host, journal: &Journal, config: &AgentConfig, owner: Opt
     Ok(Answer::Good)
 }
 
-/// The policies of the agent's own file, as they are when it is read again.
+/// Rereads the policies of the agent's own file after a change.
 fn entries_file(args: &AgentArgs) -> Option<EntriesFile> {
     let path = args.agent_config.clone()?;
     let (modules, shadows, with_defaults) = (args.modules.clone(), args.shadows.clone(), !args.kubernetes.kubernetes);
@@ -221,13 +221,13 @@ fn serve(
     }
     let tick = Duration::from_millis(args.tick_millis);
     let ended = service::run(agent, source, Some(loader), tick, received);
-    // A socket that another process bound meanwhile is not removed.
+    // Here, while this agent still holds the lock: later, the socket could belong to the next agent.
     std::fs::remove_file(&args.admin_socket).ok();
     ended?;
     Ok(Answer::Good)
 }
 
-/// Opens where decisions are logged, before the agent confines itself to what it has.
+/// Opens the decision log, before the agent confines itself.
 fn decision_log(path: &Path, kubernetes: &KubernetesArgs) -> anyhow::Result<DecisionLog> {
     let out: Box<dyn std::io::Write + Send> = if path.as_os_str() == "-" {
         Box::new(std::io::stdout())
@@ -238,7 +238,7 @@ fn decision_log(path: &Path, kubernetes: &KubernetesArgs) -> anyhow::Result<Deci
     Ok(DecisionLog::new(out, kubernetes.node_name.clone().unwrap_or_default()))
 }
 
-/// Resolves `onShutdown: auto`: without a DaemonSet no agent follows, and everything is put back.
+/// Resolves `onShutdown: auto`: without `--owner` no agent follows, and everything is restored.
 fn owner(args: &KubernetesArgs, config: &mut AgentConfig) -> anyhow::Result<Option<Owner>> {
     if config.on_shutdown != OnShutdown::Auto {
         return Ok(None);
@@ -260,7 +260,7 @@ fn owner(args: &KubernetesArgs, config: &mut AgentConfig) -> anyhow::Result<Opti
     }))
 }
 
-/// The folder of the admin socket, for root alone. One that is there stays as it is.
+/// Creates the folder of the admin socket, with mode 0700. An existing folder stays as it is.
 fn make_folder_of(socket: &std::path::Path) -> anyhow::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
@@ -272,7 +272,8 @@ fn make_folder_of(socket: &std::path::Path) -> anyhow::Result<()> {
     }
 }
 
-/// The host keeps a descriptor for each file that it reads at each tick: 300 containers come to more than the usual 1024.
+/// Raises the soft limit of open files to the hard limit. The host keeps a descriptor for each file that it reads at each tick:
+/// 300 containers need more than the usual 1024.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -282,7 +283,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Gives back what only the start needed, and now and then what has been left since: a watch that came in anew, a policy set that was loaded.
+/// Returns unused memory to the kernel after the start, and then every 600 s: a watch that lists again or a new policy set leaves some.
 async fn give_back_memory() {
     const START: Duration = Duration::from_secs(20);
     const BETWEEN: Duration = Duration::from_secs(600);
@@ -295,7 +296,7 @@ async fn give_back_memory() {
     }
 }
 
-/// Listens where metrics and health are asked for.
+/// Opens the listening socket for metrics and health checks.
 pub(crate) fn listen(address: std::net::SocketAddr) -> anyhow::Result<tokio::net::TcpListener> {
     std::net::TcpListener::bind(address)
         .and_then(|listener| {
@@ -307,14 +308,14 @@ pub(crate) fn listen(address: std::net::SocketAddr) -> anyhow::Result<tokio::net
         })
 }
 
-/// The admin socket, the metrics port and the signal handler, on a thread of their own: tokio stays out of the loop.
+/// The admin socket, the metrics port and the signal handler, on a separate thread: tokio stays out of the loop.
 struct Servers {
     close: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Servers {
-    /// How long a client of the admin socket may take to receive its answer.
+    /// Timeout of clients of the admin socket that have not read their answer at the end.
     const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
     fn open(
@@ -368,7 +369,7 @@ impl Servers {
         Ok(Self { close, thread })
     }
 
-    /// Takes no more requests, and returns once every answer was taken.
+    /// Accepts no more requests, and returns once every answer was read, or after [`Self::DRAIN_TIMEOUT`].
     fn close(self) {
         drop(self.close);
         if self.thread.join().is_err() {

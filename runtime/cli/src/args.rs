@@ -1,4 +1,4 @@
-//! The command line, and nothing else: one list of flags feeds help and completions.
+//! The command line. Help and completions are generated from these types.
 
 mod ask;
 mod author;
@@ -105,7 +105,7 @@ pub(crate) enum Command {
     CompileModule,
 }
 
-/// Where an agent listens unless told otherwise.
+/// Default path of the agent's admin socket.
 pub(crate) const ADMIN_SOCKET: &str = "/run/qosm/qosm.sock";
 
 /// Where the node's own directories are.
@@ -139,7 +139,7 @@ pub(crate) struct HostArgs {
 }
 
 impl DriverArg {
-    /// As it is written on a command line.
+    /// The value on a command line.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Systemd => "systemd",
@@ -280,7 +280,7 @@ fn namespace(text: &str) -> Result<String, String> {
     qosm_model::namespace::fault(text).map_or_else(|| Ok(text.to_owned()), Err)
 }
 
-/// A name with a domain: those without are Kubernetes' own, such as `cpu`.
+/// Parses an extended resource's name, which has a domain: names without one are Kubernetes' own, such as `cpu`.
 fn resource_name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
         Some((domain, name)) if !domain.is_empty() && !name.is_empty() && !name.contains('/') => Ok(text.to_owned()),

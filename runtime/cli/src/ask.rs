@@ -1,4 +1,4 @@
-//! The verbs that ask a running agent.
+//! Runs the verbs that query a running agent.
 
 use qosm_terminal::Answer;
 

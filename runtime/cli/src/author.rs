@@ -1,6 +1,6 @@
-//! Verbs for authors are answered by another program, `qosm-policy`, so that nothing of a workshop is linked into the daemon.
+//! Verbs for policy authors run in another program, `qosm-policy`, so that the daemon links none of the authors' tools.
 //!
-//! This process becomes that program: arguments, standard input and output, signals and the exit code are its own.
+//! This process is replaced by that program, which gets the arguments, standard input and output, and signals, and sets the exit code.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -13,10 +13,10 @@ use qosm_terminal::Answer;
 
 use crate::args::Cli;
 
-/// The program that answers them.
+/// Name of that program.
 const PROGRAM: &str = "qosm-policy";
 
-/// It is not installed.
+/// The program is not installed.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "`qosm {verb}` is run by the program `{PROGRAM}`, which is neither beside {} nor on the PATH\n  \
@@ -28,17 +28,17 @@ struct NotInstalled {
     beside: PathBuf,
 }
 
-/// `qosm policy VERB …`, as `qosm-policy VERB …`.
+/// Runs `qosm policy VERB …` as `qosm-policy VERB …`.
 pub(crate) fn policy() -> anyhow::Result<Answer> {
     become_it("policy", std::env::args_os().skip(2).collect())
 }
 
-/// `qosm resctrl emulate …` and `qosm demo resctrl …`, under the same names.
+/// Runs `qosm resctrl emulate …` and `qosm demo resctrl …` as `qosm-policy` with the same words.
 pub(crate) fn emulation() -> anyhow::Result<Answer> {
     become_it("", std::env::args_os().skip(1).collect())
 }
 
-/// `qosm help policy VERB` and the like, where the verb's flags are known to the other program alone; `None` for all else.
+/// Handles `qosm help policy VERB` and the like if only the other program knows the verb's flags; `None` for other commands.
 pub(crate) fn help(arguments: &[OsString]) -> Option<anyhow::Result<Answer>> {
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
     let verb = match words[..] {
@@ -55,14 +55,14 @@ pub(crate) fn help(arguments: &[OsString]) -> Option<anyhow::Result<Answer>> {
     })
 }
 
-/// Whether a verb passes all its arguments on.
+/// Whether the other program runs a verb.
 fn is_authors([group, verb]: [&str; 2]) -> bool {
     let program = Cli::command();
     let found = program.find_subcommand(group).and_then(|group| group.find_subcommand(verb));
     found.is_some_and(Parser::is_disable_help_flag_set)
 }
 
-/// Replaces this process. Returns only if that fails.
+/// Replaces this process. Returns only on failure.
 fn become_it(group: &str, arguments: Vec<OsString>) -> anyhow::Result<Answer> {
     let this = std::env::current_exe().context("the kernel does not say where this program is")?;
     let name = format!("qosm {group}");
@@ -72,12 +72,13 @@ fn become_it(group: &str, arguments: Vec<OsString>) -> anyhow::Result<Answer> {
         let verb: Vec<&str> = words.filter(|word| !word.is_empty()).take(2).collect();
         NotInstalled { verb: verb.join(" "), beside: this.clone() }
     })?;
-    // Its help says what was typed, and what it starts is this very program.
+    // `arg0` makes its help show the typed command; `QOSM_BIN` makes it start this program.
     let error = Command::new(&program).arg0(name.trim_end()).args(arguments).env("QOSM_BIN", &this).exec();
     Err(anyhow::Error::new(error).context(format!("cannot start {}", program.display())))
 }
 
-/// Beside this program, else on the PATH. What a relative entry of that stands for depends on where it was typed, and root types this.
+/// Finds the program beside this one, else on the PATH. Relative entries of the PATH are skipped: they depend on the working
+/// directory, and root runs this.
 fn find(beside: &std::path::Path, path: &OsStr) -> Option<PathBuf> {
     let on_path = std::env::split_paths(path).filter(|folder| folder.is_absolute()).map(|folder| folder.join(PROGRAM));
     std::iter::once(beside.to_path_buf()).chain(on_path).find(|program| program.is_file())

@@ -1,4 +1,4 @@
-//! Talking to a running agent through its admin socket.
+//! Requests to a running agent through its admin socket.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,22 +16,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-/// The agent said no.
+/// The agent refused the request.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Refused(pub(crate) String);
 
-/// That no connection to the agent is to be had.
+/// Error message if no agent listens on the socket.
 pub(crate) fn no_agent_at(socket: &Path) -> String {
     format!("no agent answers at {}; is it running, are you root, is --admin-socket right?", socket.display())
 }
 
-/// Says why nothing came back, where it is more than the connection knows.
+/// Explains a failed connection, if the caller knows more than the connection's error.
 static EXPLAINED: OnceLock<Box<dyn Fn() -> String + Send + Sync>> = OnceLock::new();
 
-/// From now on, failures of connections are explained so.
+/// Sets the explanation of failed connections.
 pub(crate) fn explain_failures_by(why: impl Fn() -> String + Send + Sync + 'static) {
-    // Whoever said it first goes on: a process asks in one way.
+    // The first explanation stays: a process connects in only one way.
     let _ = EXPLAINED.set(Box::new(why));
 }
 
@@ -60,11 +60,11 @@ async fn exchange(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> a
         .header("host", "qosm")
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body)))?;
-    // In words: a closed connection is not a closed standard output, which is no failure.
+    // As text, because a broken pipe to the agent must not be mistaken for a closed standard output, which is no failure.
     sender.send_request(request).await.map_err(|error| anyhow!("the agent closed the connection: {error}"))
 }
 
-/// Asks for a document.
+/// Fetches a JSON document.
 pub(crate) fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T> {
     block_on(async {
         let response = send(socket, Method::GET, path, Vec::new()).await?;
@@ -73,7 +73,7 @@ pub(crate) fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Res
     })
 }
 
-/// The same of an agent that may be slow, for who does not wait.
+/// Fetches a JSON document with a timeout.
 pub(crate) fn get_within<T: DeserializeOwned>(socket: &Path, path: &str, time: Duration) -> anyhow::Result<T> {
     block_on(async {
         let asked = async {
@@ -85,7 +85,7 @@ pub(crate) fn get_within<T: DeserializeOwned>(socket: &Path, path: &str, time: D
     })
 }
 
-/// Asks for something to be done.
+/// Sends a POST request, and returns the body of the answer.
 pub(crate) fn post(socket: &Path, path: &str, body: &impl Serialize) -> anyhow::Result<Vec<u8>> {
     block_on(async {
         let response = send(socket, Method::POST, path, serde_json::to_vec(body)?).await?;
@@ -93,16 +93,16 @@ pub(crate) fn post(socket: &Path, path: &str, body: &impl Serialize) -> anyhow::
     })
 }
 
-/// Who ended a stream.
+/// Which side ended a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndedBy {
-    /// We: enough was taken, the time is over, or a signal came.
+    /// This process: `take` stopped it, the time is over, or a signal came.
     Us,
     /// The agent.
     Agent,
 }
 
-/// Hands over a stream piece by piece until it ends, `take` says stop, the time is over, or a signal asks to end.
+/// Passes a stream to `take` piece by piece until it ends, `take` stops it, the time is over, or a signal comes.
 pub(crate) fn stream(
     socket: &Path,
     path: &str,

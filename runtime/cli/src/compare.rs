@@ -1,4 +1,4 @@
-//! `qosm replay --against`: a recording through two versions of a policy, and where they differ.
+//! `qosm replay --against`: plays a recording through two versions of a policy, and prints their differences.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ReplayArgs, against: &str) -> anyhow::Result<Answer> {
     Ok(if summary.same { Answer::Good } else { Answer::Bad })
 }
 
-/// The version to put against one of the policies: its place among them, and what runs there instead.
+/// The other version of one of the policies: the index of that policy, and the policy to run in its place.
 fn other_version(
     engine: &Engine,
     args: &ReplayArgs,
@@ -99,10 +99,10 @@ fn other_version(
     Ok((place, loader.load(&entry)?))
 }
 
-/// Where a difference is.
+/// Subject and knob of a difference.
 type Place = (String, String);
 
-/// One row whenever a difference begins, changes or ends: one that lasts would fill pages.
+/// Prints one row when a difference begins, changes or ends, because repeating a lasting difference would fill pages.
 #[derive(Default)]
 struct Table {
     standing: BTreeMap<Place, ComparisonDifference>,
@@ -155,7 +155,7 @@ fn shows_the_same(known: &ComparisonDifference, row: &ComparisonDifference) -> b
     value(&known.old) == value(&row.old) && value(&known.new) == value(&row.new)
 }
 
-/// The values, and why; a common reason is shown once.
+/// Both values and their reasons; a common reason is shown once.
 fn sides(row: &ComparisonDifference) -> String {
     let value = |side: &Option<Decided>| match side {
         None => "hands off".to_owned(),

@@ -1,4 +1,4 @@
-//! What a shell completes. Its script asks this program, so that pods and policies are those of the agent here.
+//! Shell completions. The shell's script runs this program, so that pods and policies are those of the local agent.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,39 +17,39 @@ use serde::de::DeserializeOwned;
 use crate::args::{ADMIN_SOCKET, Cli, Noun};
 use crate::client;
 
-/// Set by a shell that asks.
+/// Environment variable that the shell's script sets to request completions.
 const VARIABLE: &str = "QOSM_COMPLETE";
-/// Who presses the tabulator does not wait longer.
+/// Timeout of the agent's answer: a user who presses Tab does not wait longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Answers a shell that asks, and ends this process then.
+/// Answers a request for completions, and then ends this process.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
 }
 
-/// Prints the script that has a shell ask.
+/// Prints the script that makes a shell request completions.
 pub(crate) fn print(shell: Shell) -> anyhow::Result<Answer> {
     let shells = Shells::builtins();
     let shell = shells.completer(&shell.to_string()).context("no script for this shell")?;
-    // In memory first: a reader that has seen enough is no failure.
+    // In memory first: a reader that closes its end early is no failure.
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "qosm", "qosm", "qosm", &mut script)?;
     if shell.name() == "zsh" {
-        // Loaded by its name, when the first word is completed, it completes that word, too.
+        // If zsh autoloads the script while completing the first word, the script also completes that word.
         script.extend_from_slice(b"\nif [ \"$funcstack[1]\" = _qosm ]; then _clap_dynamic_completer_qosm \"$@\"; fi\n");
     }
     qosm_terminal::print::bytes(&script)?;
     Ok(Answer::Good)
 }
 
-/// The pods that the agent here knows; none where it does not answer.
+/// The pods of the local agent; empty if it does not answer.
 pub(crate) fn pods() -> Vec<CompletionCandidate> {
     ask::<PodReport>("/v1/pods").into_iter().map(|pod| CompletionCandidate::new(pod.pod)).collect()
 }
 
-/// What the list that is asked for can be narrowed by.
+/// The names that the requested list can be restricted to.
 pub(crate) fn names() -> Vec<CompletionCandidate> {
-    // A shell hands the words on behind `--`. What completes a value is not told what stands before it.
+    // The shell passes the words after `--`. A value's completer does not get the preceding words.
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     match noun(words) {
         Some(Noun::Pods | Noun::Knobs | Noun::Evictions | Noun::Events) => pods(),
@@ -62,13 +62,13 @@ pub(crate) fn names() -> Vec<CompletionCandidate> {
             let name = |resource: NodeResourceReport| CompletionCandidate::new(resource.name);
             ask("/v1/resources").into_iter().map(name).collect()
         }
-        // A problem is about something of any kind.
+        // A problem can concern any kind of object.
         Some(Noun::Problems) => pods().into_iter().chain(policies()).collect(),
         None => Vec::new(),
     }
 }
 
-/// The noun behind `get`: the first word that is one, and no flag's value.
+/// The noun after `get`: the first word that is a noun and not a flag's value.
 fn noun(words: impl Iterator<Item = OsString>) -> Option<Noun> {
     let mut words = words.map(|word| word.to_string_lossy().into_owned()).skip_while(|word| word != "get").skip(1);
     while let Some(word) = words.next() {
@@ -84,20 +84,20 @@ fn noun(words: impl Iterator<Item = OsString>) -> Option<Noun> {
     None
 }
 
-/// Their namespaces.
+/// The namespaces of the local agent's pods.
 pub(crate) fn namespaces() -> Vec<CompletionCandidate> {
     let pods = ask::<PodReport>("/v1/pods");
     let namespaces: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.pod.split('/').next()).collect();
     namespaces.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// The policies of the agent here.
+/// The policies of the local agent.
 pub(crate) fn policies() -> Vec<CompletionCandidate> {
     ask::<PolicyReport>("/v1/policies").into_iter().map(|policy| CompletionCandidate::new(policy.policy)).collect()
 }
 
 fn ask<T: DeserializeOwned>(path: &str) -> Vec<T> {
-    // The command line is not taken apart while it is typed.
+    // `--admin-socket` is not parsed here: the command line is incomplete.
     let socket = std::env::var_os("QOSM_ADMIN_SOCKET").map_or_else(|| PathBuf::from(ADMIN_SOCKET), PathBuf::from);
     client::get_within(&socket, path, PATIENCE).unwrap_or_default()
 }

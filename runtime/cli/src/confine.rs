@@ -1,5 +1,4 @@
-//! What the agent keeps when it confines itself: the paths that its arguments and its file name, and the capabilities that its policies
-//! need.
+//! What the agent keeps when it confines itself: the paths in its arguments and its file, and the capabilities that its policies need.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,7 +10,7 @@ use qosm_engine::Interface;
 
 use crate::args::AgentArgs;
 
-/// What the C library reads to find a host by its name.
+/// Files that the C library reads to resolve host names.
 const RESOLVER: [&str; 8] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -22,9 +21,9 @@ const RESOLVER: [&str; 8] = [
     "/etc/protocols",
     "/etc/ld.so.cache",
 ];
-/// Where systemd keeps what /etc/resolv.conf may lead to, and replaces it.
+/// Folder of systemd-resolved's files, to which /etc/resolv.conf may link.
 const RESOLVED: &str = "/run/systemd/resolve";
-/// Certificate authorities, and what links among them lead to.
+/// Certificate authorities, and the targets of links among them.
 const AUTHORITIES: [&str; 8] = [
     "/etc/ssl/certs",
     "/etc/ssl/cert.pem",
@@ -35,9 +34,9 @@ const AUTHORITIES: [&str; 8] = [
     "/usr/local/share/ca-certificates",
     "/usr/lib/ssl",
 ];
-/// What is read of the sys file system. Links of `block` and `dev` lead to `devices`.
+/// Folders read below /sys. Links of `block` and `dev` lead to `devices`.
 const SYS: [&str; 6] = ["block", "dev/block", "devices", "fs", "kernel/mm", "kernel/sched_ext"];
-/// What is written of the kernel's own settings, below /proc/sys …
+/// Kernel settings that controls write, below /proc/sys …
 const WRITTEN_SYSCTL: [&str; 5] = [
     "vm/min_free_kbytes",
     "vm/watermark_scale_factor",
@@ -47,10 +46,10 @@ const WRITTEN_SYSCTL: [&str; 5] = [
 ];
 /// … and below /sys.
 const WRITTEN_SYS: [&str; 2] = ["kernel/mm/memcg_reaper", "kernel/mm/pagecache_limit"];
-/// Folders that a host's programs share: what is allowed of them is no more than a socket.
+/// Folders that a host's programs share: the agent may only create its socket there.
 const SHARED: [&str; 5] = ["/", "/run", "/tmp", "/var/run", "/var/tmp"];
 
-/// Confines this process, which must not have started a thread. `None` = it is not to be confined.
+/// Confines this process, which must not have started a thread yet. Returns `None` if confinement is off.
 pub(crate) fn agent(
     args: &AgentArgs,
     config: &AgentConfig,
@@ -122,7 +121,7 @@ fn plan(
     Ok(confinement)
 }
 
-/// Whether resctrl is wanted by a policy of the start, is there to be had, and is not mounted.
+/// Whether the agent must mount resctrl: an initial policy needs it, and the kernel supports it, but it is not mounted.
 fn mounts_resctrl(args: &AgentArgs, config: &AgentConfig, entries: &[PolicyConfig]) -> bool {
     let has_line = |path: &str, wanted: &dyn Fn(&str) -> bool| {
         std::fs::read_to_string(path).unwrap_or_default().lines().any(wanted)
@@ -134,31 +133,31 @@ fn mounts_resctrl(args: &AgentArgs, config: &AgentConfig, entries: &[PolicyConfi
         && !has_line("/proc/self/mounts", &|line| line.split(' ').nth(2) == Some("resctrl"))
 }
 
-/// Whether any of these is granted to any policy.
+/// Whether any policy is granted any of these interfaces.
 pub(crate) fn grants(entries: &[PolicyConfig], wanted: &[Interface]) -> bool {
     let has =
         |entry: &PolicyConfig| entry.granted().is_ok_and(|granted| wanted.iter().any(|one| granted.contains(*one)));
     entries.iter().any(has)
 }
 
-/// Whether the agent may have to end processes of pods by signals.
+/// Whether the agent may have to kill processes of pods by signals.
 fn ends_processes(args: &AgentArgs, config: &AgentConfig, entries: &[PolicyConfig]) -> bool {
     if !args.kubernetes.kubernetes {
         return grants(entries, &[Interface::Eviction]);
     }
-    // Policies come later, by PolicyModules.
+    // Policies come later, from PolicyModules.
     let rails = &config.guard_rails.evictions;
     let may_end = rails.local_after_seconds.is_some() && rails.per_minute > 0 && rails.per_hour > 0;
     may_end && !ends_by_cgroup(&args.host.cgroup_mount)
 }
 
-/// Whether the kernel ends all processes of a cgroup by itself (cgroup v2, Linux 5.14). The hierarchy's root has no such file.
+/// Whether the kernel can kill all processes of a cgroup (`cgroup.kill`: cgroup v2, Linux 5.14). The hierarchy's root has no such file.
 fn ends_by_cgroup(mount: &Path) -> bool {
     let groups = std::fs::read_dir(mount).into_iter().flatten().flatten();
     groups.map(|group| group.path()).any(|group| group.join("cgroup.kill").exists())
 }
 
-/// The capabilities that the policies of the start need, and those that the operator names.
+/// The capabilities that the initial policies need, and those that the operator names.
 fn capabilities(
     args: &AgentArgs,
     config: &AgentConfig,
@@ -168,19 +167,19 @@ fn capabilities(
     // The compiler's child becomes the user `nobody`.
     let mut kept = vec![Capability::SETUID, Capability::SETGID];
     if !args.kubernetes.kubernetes {
-        // Cgroups are made in a hierarchy's root, which is closed even to its owner (mode 0555), and may belong to any user. The pods
-        // of a kubelet belong to root.
+        // The agent creates cgroups in a hierarchy's root, which is closed even to its owner (mode 0555) and may belong to any
+        // user. A kubelet's pods belong to root.
         kept.push(Capability::DAC_OVERRIDE);
     }
     if ends_processes(args, config, entries) {
-        // The agent ends processes of any user where no controller does it.
+        // The agent kills processes of any user where no controller evicts pods.
         kept.push(Capability::KILL);
     }
     if mounts_resctrl {
         kept.push(Capability::SYS_ADMIN);
     }
     if grants(entries, &[Interface::Pressure]) {
-        // Pressure within windows below 2 s.
+        // For pressure triggers with windows below 2 s.
         kept.push(Capability::SYS_RESOURCE);
     }
     kept.extend(config.confinement.capabilities.iter().map(|name| name.capability()));
@@ -203,7 +202,7 @@ fn paths(
         allow(proc, Access::Read);
         allow(&proc.join("pressure"), Access::Change);
     }
-    // Of the kernel's own settings those that a control writes, whatever is granted: what an earlier run wrote is put back without a grant.
+    // The kernel settings that a control writes, whatever is granted: values of an earlier run are restored without a grant.
     for sysctl in [args.host.proc.join("sys"), args.host.sysctl.clone()] {
         for below in WRITTEN_SYSCTL {
             allow(&sysctl.join(below), Access::Change);
@@ -220,7 +219,7 @@ fn paths(
         allow(&args.host.sys.join(below), Access::Read);
     }
     allow(&args.host.sys.join("fs/resctrl"), Access::Change);
-    // Where the chart has the node's own, so that one that is mounted later is seen too.
+    // Where the chart mounts the node's /sys/fs, so that a later mount of resctrl is visible.
     allow(Path::new("/host/sys/fs"), Access::Read);
     allow(Path::new("/host/sys/fs/resctrl"), Access::Change);
     if let Some(path) = &config.resctrl.path {
@@ -230,17 +229,17 @@ fn paths(
         allow(&Path::new("/dev").join(device), Access::Change);
     }
 
-    // Its own.
+    // The agent's own folders.
     allow(&args.state_dir, Access::Own);
     for own in ["modules", "artifacts"] {
         allow(&args.state_dir.join(own), Access::Own);
     }
     let run = args.admin_socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     allow(run, if SHARED.iter().any(|shared| run == Path::new(shared)) { Access::Bind } else { Access::Own });
-    // Archives of artefacts are unpacked there.
+    // For unpacking archives of artefacts.
     allow(&std::env::temp_dir(), Access::Own);
 
-    // Connected to, again after the runtime has made it anew: its folder.
+    // The folder of the NRI socket, because the runtime may create the socket again.
     if config.nri.mode == NriMode::Auto {
         for folder in config.nri.socket.parent().into_iter().filter(|folder| folder.components().count() > 2) {
             allow(folder, Access::Read);
@@ -250,7 +249,7 @@ fn paths(
         allow(socket.parent().unwrap_or(Path::new(".")), Access::Read);
     }
 
-    // Itself, to compile modules in a child, and what the C library loads by need.
+    // The agent's own program, to compile modules in a child, and the libraries that the C library loads on demand.
     for file in loaded_files().context("cannot list the files of the agent itself")? {
         allow(&file, Access::Execute);
         if let Some(folder) = file.parent().filter(|_| file.extension().is_none_or(|end| end != "wasm")) {
@@ -258,7 +257,7 @@ fn paths(
         }
     }
 
-    // The files of its arguments. Their folders, because files are replaced.
+    // The files in the arguments, and their folders, because files are replaced.
     let modules = entries.iter().filter_map(PolicyConfig::module_path);
     let keys =
         entries.iter().filter_map(|entry| entry.verification.as_ref()).flat_map(|verification| &verification.keys);
@@ -281,7 +280,7 @@ fn paths(
         allow(path, Access::Read);
     }
 
-    // Names of hosts, and who may vouch for them.
+    // For resolving host names, and certificate authorities.
     for path in RESOLVER.iter().chain(&AUTHORITIES).chain([&RESOLVED]) {
         allow(Path::new(path), Access::Read);
     }
@@ -291,7 +290,7 @@ fn paths(
     Ok(paths)
 }
 
-/// A path, and the folders in which what has its name may be replaced: its own, and that of what it leads to.
+/// A path, its folder, and the folder of its link target: the file may be replaced in either.
 fn with_folder(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_path_buf()];
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
@@ -301,7 +300,7 @@ fn with_folder(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The folder that a file lies in, unless it is the root or a folder directly below it, such as /etc: that would be half of the host.
+/// The folder of a file; `None` for the root or a folder directly below it, such as /etc: that would allow too much of the host.
 fn folder_of(path: &Path) -> Option<PathBuf> {
     let folder = path.parent()?;
     let depth = folder.components().filter(|part| matches!(part, Component::Normal(_))).count();
@@ -420,7 +419,7 @@ mod tests {
         };
         let wide: Vec<_> = allowed.iter().filter(|(path, access)| is_wide(path) && *access != Access::Bind).collect();
         assert!(wide.is_empty(), "{wide:?}");
-        // The program itself and its loader alone can be started.
+        // Only the program itself and its loader can be executed.
         let programs: Vec<_> = allowed.iter().filter(|(_, access)| *access == Access::Execute).collect();
         assert!(programs.iter().all(|(path, _)| path.is_file()), "{programs:?}");
     }
@@ -442,7 +441,7 @@ mod tests {
             kept.sort();
             kept.into_iter().filter_map(Capability::name).collect::<Vec<_>>().join(" ")
         };
-        // There the kernel ends pods by their cgroup.
+        // A hierarchy in which the kernel kills pods by their cgroup.
         let mount = tempfile::tempdir().unwrap();
         std::fs::create_dir(mount.path().join("kubepods")).unwrap();
         std::fs::write(mount.path().join("kubepods/cgroup.kill"), "").unwrap();

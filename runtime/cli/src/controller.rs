@@ -1,4 +1,4 @@
-//! `qosm controller`: wiring of the one process that counts a fleet.
+//! `qosm controller`: settings and wiring of the fleet controller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<Answer> {
 
 fn options(args: &ControllerArgs) -> ControllerOptions {
     let pod = std::env::var("POD_NAME").ok();
-    // Outside of a pod: two processes of one machine differ, and so do two machines.
+    // Outside of a pod, the host name and the process ID make the identity unique.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let identity = pod.clone().unwrap_or_else(|| format!("{host}-{}", std::process::id()));
     let lease = args.lease.clone().map(|lease| LeaseName { namespace: lease.namespace, name: lease.name, identity });

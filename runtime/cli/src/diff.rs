@@ -1,4 +1,4 @@
-//! `qosm diff`: what a policy in the shadow would do otherwise.
+//! `qosm diff`: what a shadow would do differently from the active policy.
 
 use std::fmt::Write;
 
@@ -102,7 +102,7 @@ fn version(version: &VersionReport) -> String {
     format!("{}: {} {}", version.policy, version.module, short(&version.digest))
 }
 
-/// As much of a digest as `get policies` shows.
+/// The part of a digest that `get policies` shows.
 pub(crate) fn short(digest: &str) -> String {
     digest.chars().take(19).collect()
 }

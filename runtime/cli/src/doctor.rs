@@ -1,4 +1,4 @@
-//! `qosm doctor`: what this host offers.
+//! `qosm doctor`: what this host supports.
 
 mod confinement;
 mod kubelet;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     let facts = host::open(&args.host)?.facts();
     let resctrl = resctrl::probe(&args.host)?;
     let kubelet = kubelet::read(args.host.kubelet_root.as_deref(), args.kubelet_config.as_deref())?;
-    // What a pod's limits give only an agent knows; without one nothing is said.
+    // Only an agent knows what follows from a pod's limits; without one, this part is left out.
     let pods: Vec<PodReport> = client::get(&args.socket.admin_socket, "/v1/pods").unwrap_or_default();
     let baselines = high_baselines(&pods);
     let confined = confinement::ask(&args.socket.admin_socket);
@@ -45,13 +45,13 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// What another agent seems to have left behind, pod by pod.
+/// Baselines that look like another agent's leftovers, by pod.
 fn high_baselines(pods: &[PodReport]) -> Vec<String> {
     pods.iter().flat_map(|pod| pod.high_baselines.iter().map(|note| format!("{}, {note}", pod.pod))).collect()
 }
 
-/// What keeps pages from being moved between NUMA nodes; `None` = nothing. Where an agent runs, its page mover moves them; else this process
-/// has what an agent would be started with.
+/// Why pages cannot be moved between NUMA nodes; `None` if they can. If an agent runs, its page mover decides, else the
+/// capabilities of this process, which an agent would start with.
 fn page_migration(facts: &HostFacts, confined: &Result<ConfinementReports, String>) -> Option<String> {
     if facts.numa_nodes < 2 {
         return Some("memory is on one node: no pages to be moved".to_owned());
@@ -62,7 +62,7 @@ fn page_migration(facts: &HostFacts, confined: &Result<ConfinementReports, Strin
             .as_ref()
             .map(|why| format!("pages cannot be moved, the page mover is away: {why}"));
     }
-    // /proc/PID/pagemap is its owner's alone (mode 0400); who may pass over modes may read it as well.
+    // Only the owner may read /proc/PID/pagemap (mode 0400); CAP_DAC_OVERRIDE allows it as well.
     let reads = facts.capabilities.dac_read_search || facts.capabilities.dac_override;
     let wanted = [
         ("CAP_SYS_NICE", facts.capabilities.sys_nice),
@@ -81,7 +81,7 @@ fn numa(facts: &HostFacts, confined: &Result<ConfinementReports, String>) -> Str
     }
 }
 
-/// Who else may keep memory on the tiers: to a doctor the kubelet's share and the agent's look alike.
+/// Memory protection on the tiers. The values of the kubelet and of the agent cannot be told apart here.
 fn tier_protection(facts: &HostFacts) -> Option<String> {
     let held = facts.tier_protection.iter().map(|(path, knob, value)| format!("{knob} of {path} is {value}"));
     let held: Vec<String> = held.collect();
@@ -93,7 +93,7 @@ fn tier_protection(facts: &HostFacts) -> Option<String> {
     })
 }
 
-/// Why `memory.high` is not set here.
+/// Why `memory.high` is not set on this kernel.
 fn livelock(facts: &HostFacts) -> String {
     let release = facts.kernel_release.as_deref().unwrap_or_default();
     format!(
@@ -102,7 +102,7 @@ fn livelock(facts: &HostFacts) -> String {
     )
 }
 
-/// What wakes policies between two ticks here, and what cannot.
+/// The alarms that can run policies between ticks on this host, and those that cannot.
 fn alarms(facts: &HostFacts) -> (Vec<&'static str>, Vec<&'static str>) {
     let (mut watched, mut missing) = (vec!["throttling", "new cgroups"], Vec::new());
     let is_v2 = |controller| {
@@ -138,7 +138,7 @@ fn burst_rule(facts: &HostFacts) -> &'static str {
     }
 }
 
-/// One row a knob: what it is on each level.
+/// One row for each knob, with its support on each level.
 fn by_knob(facts: &HostFacts) -> BTreeMap<Knob, BTreeMap<Level, &Support>> {
     let mut rows: BTreeMap<Knob, BTreeMap<Level, &Support>> = BTreeMap::new();
     for fact in &facts.knobs {

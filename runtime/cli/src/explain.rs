@@ -1,4 +1,4 @@
-//! `qosm explain`: all about one pod.
+//! `qosm explain`: everything about one pod.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// Percent-encodes what may not stand in a query.
+/// Percent-encodes a query's value.
 pub(crate) fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {

@@ -1,4 +1,4 @@
-//! `qosm get`: what a running agent knows, as lists.
+//! `qosm get`: lists of what a running agent knows.
 
 mod listing;
 mod tables;
@@ -15,7 +15,7 @@ use crate::args::{GetArgs, GetOutput, Noun};
 use crate::client;
 use crate::get::listing::{Listing, Wanted};
 
-/// Time between two looks of `--watch`.
+/// Interval between two requests of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// The list, and then each row that is new or another than before, until interrupted.
+/// Prints the list, and then each new or changed row, until interrupted.
 fn watch(args: &GetArgs) -> anyhow::Result<Answer> {
     let mut listing = list(args)?;
     print::text(&listing.text())?;

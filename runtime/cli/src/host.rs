@@ -1,4 +1,4 @@
-//! Opening the node's directories, once; everything below works on what it is handed.
+//! Opens the node's directories, once; the crates below work on the opened ones.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) fn open(args: &HostArgs) -> anyhow::Result<Host> {
     Host::open(directories, &options).context("the host's cgroups cannot be used")
 }
 
-/// Opens it without trying out what the kernel takes.
+/// Opens this host without probing what the kernel accepts.
 pub(crate) fn open_read_only(args: &HostArgs) -> anyhow::Result<Host> {
     let (directories, options) = directories(args)?;
     Host::open_read_only(directories, &options).context("the host's cgroups cannot be used")

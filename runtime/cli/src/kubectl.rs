@@ -1,7 +1,7 @@
-//! `kubectl qosm`: what agents are asked by who sits before `kubectl`, on none of their nodes.
+//! `kubectl qosm`: queries agents through `kubectl`, from a machine that is none of their nodes.
 //!
-//! The API server decides who may: for each connection that a command makes, `kubectl exec … qosm relay` is started in the container of the
-//! node's agent (docs/decisions/0026-agents-are-asked-through-kubectl.md).
+//! The API server authorizes each connection: for each one, `kubectl exec … qosm relay` starts in the container of the node's
+//! agent (docs/decisions/0026-agents-are-asked-through-kubectl.md).
 
 mod tunnel;
 
@@ -43,7 +43,7 @@ struct Cli {
     command: AskCommand,
 }
 
-/// Whether this program is called as kubectl calls its plug-in.
+/// Whether this program was started as kubectl's plug-in.
 pub(crate) fn is_called() -> bool {
     std::env::args_os().next().is_some_and(|program| is_plugin(&program))
 }
@@ -52,7 +52,7 @@ fn is_plugin(program: &OsStr) -> bool {
     Path::new(program).file_stem() == Some(OsStr::new("kubectl-qosm"))
 }
 
-/// The command line: the verbs are those of `qosm`, but for the socket, which is the node's own.
+/// The command line: the verbs of `qosm`, without the socket's flag.
 fn command() -> clap::Command {
     Cli::command().mut_subcommands(|verb| {
         let examples = verb.get_after_help().map(|text| text.to_string().replace("  qosm ", "  kubectl qosm "));
@@ -88,7 +88,7 @@ pub(crate) fn run() -> anyhow::Result<Answer> {
     ask::run(&cli.command)
 }
 
-/// Where an agent runs.
+/// An agent's pod and node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Agent {
     namespace: String,
@@ -102,19 +102,19 @@ impl std::fmt::Display for Agent {
     }
 }
 
-/// One line an agent's pod that runs and is not about to end; names hold no tab.
+/// Output of one line for each agent's pod; [`running`] selects those that run and are not being deleted. Names contain no tab.
 const AGENTS: &str = r#"jsonpath={range .items[*]}{.metadata.namespace}{"\t"}{.metadata.name}{"\t"}{.spec.nodeName}{"\t"}{.status.phase}{"\t"}{.metadata.deletionTimestamp}{"\n"}{end}"#;
 const POD: &str = r#"jsonpath={.metadata.namespace}{"\t"}{.spec.nodeName}"#;
-/// The chart's labels of its agents, whatever the release is called.
+/// The chart's labels of agents, for any release name.
 const SELECTOR: &str = "--selector=app.kubernetes.io/name=qosm,app.kubernetes.io/component=agent";
-/// Nodes that an error lists.
+/// Maximum number of nodes that an error lists.
 const MOST_LISTED: usize = 10;
 
-/// The program, as its user has it set up.
+/// The program `kubectl` with the user's options.
 struct Kubectl {
     context: Option<String>,
     kubeconfig: Option<PathBuf>,
-    /// Who can label a pod elsewhere is not asked in an agent's place.
+    /// Only agents in this namespace are asked: in another one, a user could label a pod like an agent.
     agent_namespace: String,
 }
 
@@ -130,18 +130,18 @@ impl Kubectl {
         command
     }
 
-    /// What it prints.
+    /// Runs kubectl, and returns its standard output.
     fn ask(&self, args: &[&str]) -> anyhow::Result<String> {
         let output = self.command().args(args).output().context("kubectl cannot be run; is it on the PATH?")?;
         if !output.status.success() {
             let says = String::from_utf8_lossy(&output.stderr);
-            // Before it gives up it tells of each try.
+            // The last line only: kubectl prints an error for each attempt.
             bail!("kubectl: {}", says.trim().lines().last().unwrap_or("it failed without a word"));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What is started for each connection.
+    /// The command that is started for each connection.
     fn relay(&self, agent: &Agent) -> Command {
         let mut command = self.command();
         command.args(["exec", "--stdin", "--quiet", "--namespace", &agent.namespace, &agent.pod]);
@@ -149,10 +149,10 @@ impl Kubectl {
         command
     }
 
-    /// The agent that the command is for. A pod gets its namespace's name.
+    /// The agent for the command. Adds the namespace to the command's pod if it is missing.
     fn agent_for(&self, command: &mut AskCommand, node: Option<String>) -> anyhow::Result<Agent> {
         let node = match (node, command.pod_mut()) {
-            // It may be about a pod that is gone, or not there yet.
+            // The pod need not exist, if the node is named.
             (Some(node), _) => Some(node),
             (None, Some(pod)) => Some(self.node_of(pod)?),
             (None, None) => None,
@@ -182,13 +182,13 @@ impl Kubectl {
         }
     }
 
-    /// The node of a pod, whose name then has its namespace.
+    /// The node of a pod. Adds the namespace to the pod's name.
     fn node_of(&self, pod: &mut String) -> anyhow::Result<String> {
         let said = match pod.split_once('/') {
             Some((namespace, name)) => {
                 self.ask(&["get", "pod", "--namespace", namespace, "--output", POD, "--", name])?
             }
-            // In the namespace of kubectl's context, as everywhere in kubectl.
+            // In the namespace of kubectl's context.
             None => self.ask(&["get", "pod", "--output", POD, "--", pod])?,
         };
         let (namespace, node) = said.trim_end_matches('\n').split_once('\t').context("kubectl printed no pod")?;
@@ -207,7 +207,7 @@ impl Kubectl {
     }
 }
 
-/// Of what kubectl printed the agents that can be asked.
+/// The running agents in kubectl's output.
 fn running(printed: &str) -> Vec<Agent> {
     let agent = |line: &str| {
         let mut fields = line.split('\t').map(str::to_owned);
@@ -217,7 +217,7 @@ fn running(printed: &str) -> Vec<Agent> {
     printed.lines().filter_map(agent).collect()
 }
 
-/// The nodes that could be said.
+/// The nodes with an agent, for an error.
 fn listed(agents: &[Agent]) -> String {
     let mut nodes: Vec<&str> = agents.iter().map(|agent| agent.node.as_str()).collect();
     nodes.sort_unstable();

@@ -1,4 +1,4 @@
-//! The `qosm` binary: arguments, wiring and output. What it does stands in the crates beneath.
+//! The `qosm` binary: arguments, wiring and output. The functions are in the crates below.
 
 mod agent;
 mod args;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         return qosm_terminal::end(kubectl::run(), qosm_replay::is_usage);
     }
     completions::answer();
-    // Before anything else: whatever it was asked meanwhile, an agent puts back what the one before it left.
+    // First of all: a signal that arrives during the start must not keep the agent from restoring what the previous one left.
     let stop = std::env::args_os().nth(1).filter(|verb| verb == "agent").map(|_| PendingSignals::catch());
     if let Some(answer) = author::help(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
         return qosm_terminal::end(answer, |_| false);

@@ -1,4 +1,4 @@
-//! The policies that flags and the agent's file name.
+//! The policies that are named by flags and the agent's file.
 
 use qosm_agent::config::PolicyConfig;
 use qosm_open_module::DEFAULTS;
@@ -6,12 +6,12 @@ use qosm_terminal::{Usage, document};
 
 use crate::args::ModuleArgs;
 
-/// The policies to run: those of the flags, else those of the file, else the default ones; with what the flags say of each.
+/// The policies to run: those of the flags, else those of the file, else the default ones; with the settings in the flags.
 pub(crate) fn entries(args: &ModuleArgs, from_file: Vec<PolicyConfig>) -> Result<Vec<PolicyConfig>, Usage> {
     entries_with_shadows(args, &[], from_file, true)
 }
 
-/// The same, with what is to be tried out beside them, and with or without default ones.
+/// As [`entries`], with the shadows beside them, and with or without default policies.
 pub(crate) fn entries_with_shadows(
     args: &ModuleArgs,
     shadows: &[String],
@@ -26,7 +26,7 @@ pub(crate) fn entries_with_shadows(
                     Some((name, file)) => (name, Some(file.to_owned())),
                     None => (text.as_str(), None),
                 };
-                // What the file says of a policy of that name (priority, grants, bounds) stays.
+                // The file's settings for a policy of that name (priority, grants, bounds) stay.
                 let known = from_file.iter().find(|entry| entry.name == name).cloned();
                 let mut entry = known.unwrap_or_else(|| PolicyConfig::builtin(name));
                 if file.is_some() {
@@ -57,7 +57,7 @@ pub(crate) fn entries_with_shadows(
     Ok(entries)
 }
 
-/// Whether the value of a flag means a module's file rather than a policy's name.
+/// Whether a flag's value is a module's file rather than a policy's name.
 pub(crate) fn is_file(text: &str) -> bool {
     !text.contains('=') && (text.contains('/') || text.ends_with(".wasm") || text.ends_with(".tar.gz"))
 }

@@ -1,8 +1,9 @@
-//! The process that moves pages for the agent, and puts processes into core scheduling groups: started by it, or beside it in a pod of its own.
+//! The page mover: moves pages for the agent, and puts processes into core scheduling groups. The agent starts it, or it runs
+//! beside the agent in its own pod.
 //!
-//! What it may do is what the agent may not: look into processes of others, and move their pages. So it does nothing else. As a child
-//! of the agent it comes in two: one that only waits and starts the other anew when that ends, since a confined agent cannot start
-//! anything with privileges; and the one that works.
+//! It has the privileges that the agent gives up: to inspect other users' processes, and to move their pages. So it does nothing
+//! else. As a child of the agent it consists of two processes: a supervisor that restarts the worker when it ends, since a
+//! confined agent cannot start anything with privileges; and the worker.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,22 +31,23 @@ use crate::{confine, host};
 
 /// The name of the command.
 const COMMAND: &str = "move-pages";
-/// Looking at processes of others and their pages, reading `/proc/PID/pagemap`, moving pages of others.
+/// To inspect other users' processes, to read `/proc/PID/pagemap`, and to move pages.
 const CAPABILITIES: [Capability; 3] = [Capability::SYS_PTRACE, Capability::DAC_READ_SEARCH, Capability::SYS_NICE];
-/// How long it serves an agent that is connected, after it was asked to end: of the pods of an uninstalled chart one ends before the other,
-/// and the agent has groups to give back.
+/// How long the mover serves a connected agent after a signal to end: when a chart is uninstalled, the mover's pod may end before
+/// the agent's, which has core scheduling groups to release.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Between an end and the next start: doubled each time, and from the beginning after a good while.
+/// Pause before a restart: doubled each time up to `MAX_RESTART`, and reset after `GOOD_WHILE` without an end.
 const RESTART: Duration = Duration::from_secs(1);
 const MAX_RESTART: Duration = Duration::from_secs(60);
 const GOOD_WHILE: Duration = Duration::from_secs(300);
 
-/// What `qosm move-pages` does.
+/// Runs `qosm move-pages`.
 pub(crate) fn run(args: &MoverArgs) -> anyhow::Result<Answer> {
     log::start(args.log_format);
     confine_mover()?;
     if args.socket.is_none() {
-        // What asks the agent to end may ask its children as well: they end after it, since it has groups to give back.
+        // A signal to end may reach the agent's children as well. They ignore it and end after the agent, which has core
+        // scheduling groups to release.
         interrupt::listen(|| {})?;
     }
     if args.supervise {
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &MoverArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// Ends the process once it is asked to, and no agent is connected any more, or has been for long enough.
+/// Ends the process after a signal, once no agent is connected or [`FAREWELL`] has passed.
 fn end_when_nobody_is_served(is_serving: &Arc<AtomicBool>) -> anyhow::Result<()> {
     let is_serving = Arc::clone(is_serving);
     interrupt::listen(move || {
@@ -87,9 +89,9 @@ fn end_when_nobody_is_served(is_serving: &Arc<AtomicBool>) -> anyhow::Result<()>
     })
 }
 
-/// Landlock is left out: under it a process may inspect only processes under the same rules.
+/// Without Landlock: under it, a process may inspect only processes under the same rules.
 fn confine_mover() -> anyhow::Result<()> {
-    // Who may pass over modes may read as well.
+    // CAP_DAC_OVERRIDE allows reading as well.
     let reads = Status::read().map_or(true, |status| status.effective & Capability::DAC_READ_SEARCH.bit() != 0);
     Confinement::new(Seccomp::MovePages)
         .keep(CAPABILITIES)
@@ -100,7 +102,7 @@ fn confine_mover() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A socket that root alone may connect to, in place of one that an earlier mover left.
+/// Opens a socket for root alone, and replaces one that an earlier mover left.
 fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     match std::fs::symlink_metadata(path) {
         Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
@@ -114,14 +116,14 @@ fn listen_at(path: &Path) -> io::Result<OwnedFd> {
         Err(error) => return Err(error),
     }
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // `bind` makes the file with the mode of the socket, so no client may connect before a later chmod.
+    // `bind` creates the file with the mode of the socket, so no client may connect before a later chmod.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, 4)?;
     Ok(socket)
 }
 
-/// The mode of the socket says so already, where its folder has not been changed meanwhile.
+/// Checks that a client is root. The socket's mode ensures this too, unless its folder was changed meanwhile.
 fn is_root(peer: &OwnedFd) -> io::Result<()> {
     let credentials = sockopt::socket_peercred(peer)?;
     if credentials.uid.is_root() || credentials.uid == geteuid() {
@@ -130,7 +132,7 @@ fn is_root(peer: &OwnedFd) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("user {} is not root", credentials.uid.as_raw())))
 }
 
-/// Starts the process that works, again and again, as long as the agent is there.
+/// Starts the worker, and restarts it as long as the agent is connected.
 fn supervise(args: &HostArgs) -> anyhow::Result<Answer> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut pause = RESTART;
@@ -165,8 +167,8 @@ fn command(args: &HostArgs) -> Command {
     command
 }
 
-/// The address of the page mover. Called before the agent confines itself: a child inherits its privileges, and reports itself what it
-/// lacks.
+/// The address of the page mover; starts it if necessary. Called before the agent confines itself, because a child inherits the
+/// agent's privileges. The mover itself reports what it lacks.
 pub(crate) fn start(args: &AgentArgs, entries: &[PolicyConfig]) -> MoverAddress {
     if let Some(path) = &args.page_mover {
         return MoverAddress::Listening(path.clone());
@@ -184,7 +186,7 @@ pub(crate) fn start(args: &AgentArgs, entries: &[PolicyConfig]) -> MoverAddress 
              agent.hostAccess.coreScheduling)",
         );
     }
-    // PolicyModules in a file may come to ask for it at any time.
+    // PolicyModules in a file may request the grant at any time.
     let grants = |interface| confine::grants(entries, &[interface]) || !args.config.is_empty();
     if !(has_pages && grants(Interface::PageMigration) || has_cores && grants(Interface::CpuIdentity)) {
         return absent("no policy is granted page-migration, or cpu-identity; restart the agent after granting it");
@@ -197,7 +199,7 @@ pub(crate) fn start(args: &AgentArgs, entries: &[PolicyConfig]) -> MoverAddress 
 
 fn spawn(args: &AgentArgs) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // It ends with the agent, by its socket or by the kernel; it is not waited for.
+    // Not waited for: the child ends with the agent, by its socket or by the kernel.
     command(&args.host).arg("--supervise").stdin(Stdio::from(theirs)).spawn()?;
     Ok(ours)
 }

@@ -38,7 +38,7 @@ pub(crate) fn hold(args: HoldArgs) -> anyhow::Result<Answer> {
     if lift { resume(&ResumeArgs { pod: pause.pod, socket: pause.socket }) } else { self::pause(&pause) }
 }
 
-/// A pod's name with its namespace: a pause outlives the pod, so a name alone has nothing to be looked up in.
+/// Checks that a pod's name has a namespace: a pause outlives the pod, so the namespace of a name alone cannot be looked up.
 fn full_name(pod: &str) -> Result<&str, Usage> {
     if pod.contains('/') {
         Ok(pod)

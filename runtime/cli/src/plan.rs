@@ -39,7 +39,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
     planned.show(args.output.output, if args.in_order { RowOrder::InOrder } else { RowOrder::ByPod })
 }
 
-/// The agent learns it by its first write, which a plan does not make.
+/// Remark for a kernel whose rule for CFS bursts is unknown: the agent learns it at its first write, which a plan does not make.
 const BOUND_UNKNOWN: &str = "whether this kernel takes a CFS burst above the quota is not known before something is written (the mainline kernel \
                              does not): where it does not, the agent caps each burst at the quota";
 
@@ -89,7 +89,7 @@ fn on_this_host(
     })
 }
 
-/// Loads what the flags and a document say; any module that does not load is the end of it.
+/// Loads the policies that flags and a document name; fails if one does not load.
 pub(crate) fn load_entries(
     engine: &Engine,
     args: &crate::args::ModuleArgs,
@@ -99,7 +99,7 @@ pub(crate) fn load_entries(
     let mut args = args.clone();
     for text in &mut args.policies {
         if modules::is_file(text) {
-            // The name that the module gives itself is the one that a document's entry has.
+            // An entry of a document has the module's own name.
             let name = loader.load(&PolicyConfig::shadow(text, text))?.description.name;
             *text = format!("{name}={text}");
         }
@@ -126,7 +126,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// The manifests of a folder, in the order of their names; or the one file.
+/// The manifests of a folder, in the order of their names, or the file that the path names.
 fn manifests(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_path_buf()]);

@@ -1,4 +1,4 @@
-//! A recording, played for those who look at it.
+//! Plays a recording for `qosm top` and `qosm ui`.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use qosm_watch::moment::Moment;
 use crate::args::ModuleArgs;
 use crate::plan;
 
-/// A recording with the policies that play it.
+/// A recording, and the policies that it is played through.
 pub(crate) struct Played {
     replay: Replay,
     recording: Recording,
@@ -29,7 +29,7 @@ impl Played {
         Ok(Self { replay, recording })
     }
 
-    /// Hands on each moment, and how the policies fare then, until nobody wants more.
+    /// Passes each moment and the policies' reports to `take`, until it returns `false`.
     pub(crate) fn each(self, mut take: impl FnMut(Moment, Vec<PolicyReport>) -> bool) -> anyhow::Result<()> {
         let Self { mut replay, recording } = self;
         replay.open();

@@ -1,4 +1,4 @@
-//! `qosm policy`: modules as files and as artefacts, and those that run on this node. Verbs for authors go to another program.
+//! `qosm policy`: modules in files and artefacts, and those that run on this node. Verbs for authors run in another program.
 
 mod copy;
 mod inspect;

@@ -1,4 +1,4 @@
-//! `qosm record`: what a running agent sees.
+//! `qosm record`: records what a running agent sees.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -31,14 +31,14 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// Writes whole lines only, and no more of them than asked: what comes in may be cut anywhere.
+/// Writes only whole lines, up to the bounds: the input may be cut anywhere.
 struct Lines<W> {
     out: W,
     max_size: Option<u64>,
     max_ticks: Option<u64>,
     size: u64,
     lines: u64,
-    /// The beginning of a line.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl<W: Write> Lines<W> {
         Self { out, max_size, max_ticks, size: 0, lines: 0, begun: Vec::new() }
     }
 
-    /// Lines after the facts.
+    /// Number of lines after the facts.
     fn ticks(&self) -> u64 {
         self.lines.saturating_sub(1)
     }
@@ -87,7 +87,7 @@ impl<W: Write> Lines<W> {
 mod tests {
     use super::*;
 
-    /// Feeds a recording in pieces of `size` bytes. What was written, and whether it was ended.
+    /// Feeds a recording in pieces of `pieces` bytes. Returns what was written, and whether a bound ended it.
     fn record(pieces: usize, max_size: Option<u64>, max_ticks: Option<u64>) -> Result<(String, bool), String> {
         let mut written = Vec::new();
         let mut lines = Lines::new(&mut written, max_size, max_ticks);

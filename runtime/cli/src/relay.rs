@@ -1,4 +1,4 @@
-//! `qosm relay`: standard input and output are a connection to the agent, for who cannot reach its socket.
+//! `qosm relay`: connects standard input and output to the agent, for clients that cannot reach its socket.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -10,14 +10,14 @@ use qosm_terminal::Answer;
 
 use crate::client::no_agent_at;
 
-/// As much as is handed on at once.
+/// Maximum number of bytes that are passed on at once.
 const PIECE_SIZE: usize = 64 * 1024;
 
 pub(crate) fn run(socket: &Path) -> anyhow::Result<Answer> {
     let agent = UnixStream::connect(socket).with_context(|| no_agent_at(socket))?;
     let asks = agent.try_clone()?;
     std::thread::spawn(move || {
-        // Whoever asks has ended; what the agent has still to say is read all the same.
+        // The client has closed its side; the rest of the agent's answer is still read.
         copy(std::io::stdin().lock(), &asks).ok();
         asks.shutdown(Shutdown::Write).ok();
     });
@@ -25,7 +25,7 @@ pub(crate) fn run(socket: &Path) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// Hands on each piece as soon as it is there.
+/// Passes on each piece as soon as it arrives.
 pub(crate) fn copy(mut from: impl Read, mut to: impl Write) -> std::io::Result<()> {
     let mut piece = vec![0; PIECE_SIZE];
     loop {
@@ -44,7 +44,7 @@ pub(crate) fn copy(mut from: impl Read, mut to: impl Write) -> std::io::Result<(
 mod tests {
     use super::*;
 
-    /// Notes when it is told to hand on what it has.
+    /// Records what it holds at each flush.
     #[derive(Default)]
     struct Flushed {
         held: Vec<u8>,

@@ -1,4 +1,4 @@
-//! `qosm replay`: a recording through the policies.
+//! `qosm replay`: plays a recording through the policies.
 
 use qosm_engine::Engine;
 use qosm_replay::{Recording, play};

@@ -1,4 +1,4 @@
-//! `qosm restore`: put everything back, with or without an agent.
+//! `qosm restore`: restores everything, with or without a running agent.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use qosm_terminal::{Answer, print};
 use crate::args::{Output, RestoreArgs};
 use crate::{client, host};
 
-/// How long processes may take to leave core scheduling groups.
+/// Timeout of moving processes out of core scheduling groups.
 const CORE_GROUPS: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
-/// Removes the groups of resctrl that are qosm's, or names them.
+/// Removes qosm's resctrl groups, or lists them with `--dry-run`.
 fn resctrl_groups(args: &RestoreArgs) -> anyhow::Result<Vec<String>> {
     let mut host = host::open(&args.host)?;
     host.use_resctrl_at(args.host.resctrl.as_ref().map(ToString::to_string));
@@ -86,7 +86,7 @@ fn report_groups(args: &RestoreArgs, groups: &[String]) {
     }
 }
 
-/// A running agent holds the journal: it restores, and ends.
+/// Restores through the running agent, which holds the journal, and then ends.
 fn through_agent(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
     let classes: Vec<ClassReport> = client::get(socket, "/v1/classes")?;

@@ -1,4 +1,4 @@
-//! `qosm rollout` and `qosm crds`: a cluster's PolicyModules from outside.
+//! `qosm rollout` and `qosm crds`: a cluster's PolicyModules, seen through the API server.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use qosm_terminal::{Answer, block_on, print};
 
 use crate::args::{Output, RolloutArgs};
 
-/// Between two looks while waiting.
+/// Interval between two counts while waiting.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
@@ -21,7 +21,7 @@ pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
             let is_last = Instant::now() >= until;
             match fleet.count(&args.module).await {
                 Ok((module, status)) if is_last || is_done(&status) => return Ok((module, status)),
-                // `--wait` also waits for an API server that does not answer.
+                // `--wait` also waits for an unreachable API server.
                 Err(FleetError::List { what, why }) if !is_last => eprintln!("{what} cannot be listed: {why}"),
                 Err(error) => return Err(error.into()),
                 Ok(_) => {}
@@ -37,7 +37,7 @@ pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
     Ok(if is_done(&status) { Answer::Good } else { Answer::Bad })
 }
 
-/// Everything that is to be updated is, and runs.
+/// Whether every node to be updated runs the current generation without errors.
 fn is_done(status: &PolicyModuleStatus) -> bool {
     let is = |type_: &str| status.conditions.iter().any(|known| known.type_ == type_ && known.status == "True");
     is("Selected") && is("Healthy") && !is("Progressing")

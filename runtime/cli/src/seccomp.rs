@@ -1,4 +1,4 @@
-//! The seccomp profile that agents on Kubernetes run under.
+//! Installs the seccomp profile of agents on Kubernetes.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::Context;
 use qosm_terminal::Answer;
 
-/// Beside the chart that refers to it.
+/// The profile, stored beside the chart that refers to it.
 const PROFILE: &str = include_str!("../../../deploy/seccomp/qosm.json");
 
-/// Writes the profile in one piece: a container that starts meanwhile sees the old one or the new one.
+/// Replaces the profile atomically: a container that starts meanwhile gets the old or the new one.
 pub(crate) fn install(file: &Path) -> anyhow::Result<Answer> {
     let write = || -> std::io::Result<()> {
         if std::fs::read_to_string(file).is_ok_and(|there| there == PROFILE) {

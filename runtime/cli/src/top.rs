@@ -1,4 +1,4 @@
-//! `qosm top`: a node, moment by moment, live or from a recording.
+//! `qosm top`: shows a node moment by moment, live or from a recording.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::args::{Output, TopArgs};
 use crate::client;
 use crate::played::Played;
 
-/// How much of the past a running agent's screen keeps.
+/// How far back the screen of a running agent goes.
 const PAST: Duration = Duration::from_secs(300);
-/// Moments of a recording that are kept, the last ones: of a hundred containers some hundred megabytes.
+/// Maximum number of moments that are kept of a recording, the last ones: with 100 containers, some hundred megabytes.
 const MOST_RECORDED: usize = 5_000;
-/// How long a key may wait for its effect.
+/// Longest delay between a key and its effect.
 const KEY_DELAY: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Answer> {
@@ -56,10 +56,10 @@ fn moments_within(time: Duration, interval: Duration) -> usize {
     usize::try_from(time.as_millis() / interval.as_millis().max(1)).unwrap_or(usize::MAX).max(2)
 }
 
-/// What the screen is told.
+/// Messages to the screen: a moment, or why there is none.
 type News = Result<Moment, String>;
 
-/// Asks the agent, or plays the recording, beside the screen.
+/// Queries the agent or plays the recording, on a separate thread.
 #[expect(clippy::disallowed_methods, reason = "keys are answered while an agent is asked or a recording is played")]
 fn source(args: &TopArgs) -> anyhow::Result<Receiver<News>> {
     let (news, receiver) = sync_channel(1);
@@ -74,7 +74,7 @@ fn source(args: &TopArgs) -> anyhow::Result<Receiver<News>> {
         }
         None => {
             let (socket, interval) = (args.socket.admin_socket.clone(), interval(args));
-            // An agent that is not there at the beginning is an error of the command.
+            // A missing agent at the start is an error of the command.
             let first: NodeUsage = usage(&socket)?;
             std::thread::spawn(move || ask(&socket, interval, first, &news));
         }
@@ -86,12 +86,12 @@ fn usage(socket: &Path) -> anyhow::Result<NodeUsage> {
     client::get(socket, "/v1/usage")
 }
 
-/// Asks a running agent for ever. One that has ended may come back.
+/// Queries a running agent forever; an agent that has ended may come back.
 fn ask(socket: &Path, interval: Duration, mut before: NodeUsage, news: &SyncSender<News>) {
     loop {
         std::thread::sleep(interval);
         let next = usage(socket).map(|now| {
-            // Another agent's clock begins anew.
+            // The clock of a new agent starts again.
             let moment = (now.at_usec > before.at_usec).then(|| Moment::between(&before, &now));
             before = now;
             moment
@@ -107,7 +107,7 @@ fn ask(socket: &Path, interval: Duration, mut before: NodeUsage, news: &SyncSend
     }
 }
 
-/// Draws what comes until a key asks to leave.
+/// Draws moments until a key ends the command.
 fn show(screen: &mut Screen, moments: &Receiver<News>) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init().context("this terminal cannot be drawn on; `--once` prints one look")?;
     let shown = draw(&mut terminal, screen, moments);
@@ -118,7 +118,7 @@ fn show(screen: &mut Screen, moments: &Receiver<News>) -> anyhow::Result<()> {
 fn draw(terminal: &mut ratatui::DefaultTerminal, screen: &mut Screen, moments: &Receiver<News>) -> anyhow::Result<()> {
     let mut is_new = true;
     loop {
-        // A recording has many of them at once.
+        // A recording delivers many moments at once.
         let until = Instant::now() + KEY_DELAY;
         while Instant::now() < until
             && let Ok(news) = moments.try_recv()
@@ -145,7 +145,7 @@ fn draw(terminal: &mut ratatui::DefaultTerminal, screen: &mut Screen, moments: &
     }
 }
 
-/// The end of a recording.
+/// The last moment of a recording.
 fn last_of(path: &Path, args: &TopArgs) -> anyhow::Result<Moment> {
     let mut last = None;
     Played::open(path, &args.modules)?.each(|moment, _| {
@@ -155,14 +155,14 @@ fn last_of(path: &Path, args: &TopArgs) -> anyhow::Result<Moment> {
     last.ok_or_else(|| Usage(format!("{}: no tick is in it", path.display())).into())
 }
 
-/// What a running agent sees from now on.
+/// The moment of a running agent from now until `interval` has passed.
 fn next_of(socket: &Path, interval: Duration) -> anyhow::Result<Moment> {
     let before = usage(socket)?;
     std::thread::sleep(interval);
     Ok(Moment::between(&before, &usage(socket)?))
 }
 
-/// That no container is listed, and which one may have been meant.
+/// Error message if no container matches the filter, with the nearest name.
 fn none_like(moment: &Moment, filter: &Filter) -> String {
     let nearest = moment.containers.iter().map(Row::name).max_by(|one, other| {
         strsim::jaro_winkler(one, &filter.name).total_cmp(&strsim::jaro_winkler(other, &filter.name))
@@ -184,7 +184,7 @@ fn print_once(moment: &Moment, filter: &Filter, order: Order, output: Output) ->
     if rows.is_empty() {
         bail!(none_like(moment, filter));
     }
-    // What is no terminal takes lines of any length.
+    // Without a terminal, lines may have any length.
     let width = print::width().unwrap_or(u16::MAX);
     print::text(&table::text(&rows, width))?;
     Ok(Answer::Good)

@@ -1,4 +1,4 @@
-//! `qosm ui`: a page that shows a node in a browser, live or from a recording. It only reads.
+//! `qosm ui`: serves a page that shows a node in a browser, live or from a recording. It only reads.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -26,9 +26,9 @@ use crate::args::UiArgs;
 use crate::client;
 use crate::played::Played;
 
-/// Moments that are kept of a running agent, at the default interval some hours.
+/// Maximum number of moments that are kept of a running agent: some hours at the default interval.
 const MOST_LIVE: usize = 10_000;
-/// Moments that are kept of a recording.
+/// Maximum number of moments that are kept of a recording.
 const MOST_RECORDED: usize = 100_000;
 
 pub(crate) fn run(args: &UiArgs) -> anyhow::Result<Answer> {
@@ -46,19 +46,19 @@ pub(crate) fn run(args: &UiArgs) -> anyhow::Result<Answer> {
     })
 }
 
-/// What the page is given.
+/// The data of the page.
 struct Page {
     title: String,
-    /// Whether it shows a recording, and no agent.
+    /// Whether the page shows a recording rather than an agent.
     is_recording: bool,
     is_live: bool,
     history: History,
     policies: Vec<PolicyReport>,
-    /// Why nothing new comes.
+    /// Why no new moments arrive; `None` if they do.
     trouble: Option<String>,
 }
 
-/// It, shared with who fills it.
+/// The page's data, shared with the thread that fills it.
 #[derive(Clone)]
 struct Shown(Arc<Mutex<Page>>);
 
@@ -74,7 +74,7 @@ impl Shown {
         Self(Arc::new(Mutex::new(page)))
     }
 
-    /// Whoever panicked with it left it whole: it is changed a field at a time.
+    /// Locks, also after a panic: fields are changed one at a time and stay valid.
     fn page(&self) -> MutexGuard<'_, Page> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +86,7 @@ impl Shown {
     }
 }
 
-/// Fills the page beside the server.
+/// Fills the page on a separate thread.
 #[expect(clippy::disallowed_methods, reason = "an agent is asked, or a recording is played, while pages are served")]
 fn start(args: &UiArgs, shown: &Shown) -> anyhow::Result<()> {
     let shown = shown.clone();
@@ -116,14 +116,14 @@ fn usage(socket: &Path) -> anyhow::Result<NodeUsage> {
     client::get(socket, "/v1/usage")
 }
 
-/// Asks a running agent for ever. One that has ended may come back.
+/// Queries a running agent forever; an agent that has ended may come back.
 fn ask(socket: &Path, interval: Duration, mut before: NodeUsage, shown: &Shown) {
     loop {
         std::thread::sleep(interval);
         let looked = usage(socket).and_then(|now| Ok((now, client::get(socket, "/v1/policies")?)));
         match looked {
             Ok((now, policies)) => {
-                // Another agent's clock begins anew.
+                // The clock of a new agent starts again.
                 if now.at_usec > before.at_usec {
                     shown.take(Moment::between(&before, &now), policies);
                 }
@@ -134,8 +134,8 @@ fn ask(socket: &Path, interval: Duration, mut before: NodeUsage, shown: &Shown) 
     }
 }
 
-/// What each question has to bring: whoever has not seen the address that was printed is told nothing, be it another user of this host or
-/// a pod on its network.
+/// Access control: each request must carry the token of the printed address. Other users of this host, and pods
+/// in its network, get nothing.
 #[derive(Clone)]
 struct Door {
     at: SocketAddr,
@@ -156,7 +156,7 @@ impl Door {
     }
 }
 
-/// 128 random bits.
+/// A new token: 128 random bits in hexadecimal digits.
 fn token() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).context("no random numbers")?;
@@ -195,7 +195,7 @@ async fn with_headers(request: Request, next: Next) -> Response {
 }
 
 fn router(shown: Shown, door: Door) -> Router {
-    // The page's own files are the same for everybody; what they ask for is not.
+    // The page's own files are public; only the data needs the token.
     let mut router = Router::new()
         .route("/api/overview", get(overview))
         .route("/api/container", get(container))

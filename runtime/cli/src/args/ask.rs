@@ -1,4 +1,4 @@
-//! Arguments of what a running agent is asked, on its node or, by `kubectl qosm`, from afar.
+//! Arguments of the verbs that query a running agent, on its node or remotely by `kubectl qosm`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ pub(crate) enum AskCommand {
 }
 
 impl AskCommand {
-    /// Where the agent is asked.
+    /// The path of the agent's admin socket.
     pub(crate) fn socket_mut(&mut self) -> &mut PathBuf {
         let socket = match self {
             Self::Top(args) => &mut args.socket,
@@ -65,7 +65,7 @@ impl AskCommand {
         &mut socket.admin_socket
     }
 
-    /// What a screen or page of it is headed by.
+    /// Sets the title of the screen or page.
     pub(crate) fn set_title(&mut self, title: String) {
         match self {
             Self::Top(args) => args.title = Some(title),
@@ -74,7 +74,7 @@ impl AskCommand {
         }
     }
 
-    /// The one pod that it is about.
+    /// The pod that the verb is about; `None` if it is not about one pod.
     pub(crate) fn pod_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::Explain(args) => Some(&mut args.pod),
@@ -84,7 +84,7 @@ impl AskCommand {
         }
     }
 
-    /// Whether a recording is looked at, and no agent is asked.
+    /// Whether the verb shows a recording, and needs no agent.
     pub(crate) fn is_of_a_recording(&self) -> bool {
         match self {
             Self::Top(args) => args.replay.is_some(),
@@ -93,7 +93,7 @@ impl AskCommand {
         }
     }
 
-    /// Whether it ends by itself when it is asked to by a signal.
+    /// Whether the verb handles signals and ends by itself.
     pub(crate) fn ends_on_signals(&self) -> bool {
         matches!(self, Self::Ui(_) | Self::Record(_))
     }
@@ -154,7 +154,7 @@ pub(crate) struct UiArgs {
     pub(crate) interval: jiff::SignedDuration,
 }
 
-/// The orders of a list, which its keys go through as well.
+/// Parses the order of a list; the keys of `qosm top` go through the same orders.
 fn orders() -> impl TypedValueParser<Value = Order> {
     let word = |order: Order| PossibleValue::new(order.as_str()).help(order.meaning());
     PossibleValuesParser::new(Order::ALL.map(word)).try_map(|word| Order::named(&word).ok_or("there is no such order"))
@@ -178,7 +178,7 @@ pub(crate) struct RecordArgs {
     pub(crate) file: Option<PathBuf>,
 }
 
-/// A size in bytes, as Kubernetes spells quantities.
+/// Parses a size in bytes, written as a Kubernetes quantity.
 fn size(text: &str) -> Result<u64, String> {
     qosm_cluster::parse_bytes(text).map(|bytes| bytes.0).map_err(|error| error.to_string())
 }

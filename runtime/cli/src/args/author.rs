@@ -1,10 +1,10 @@
-//! Verbs that another program answers: their names and what each is for, so that help and completions list them.
+//! Verbs that another program runs: their names and purposes, so that help and completions list them.
 
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
-/// Shown below the verbs of `qosm policy`.
+/// Help text below the verbs of `qosm policy`.
 pub(crate) const BY_AUTHORS: &str = "new, build, test, run, bench, doc, lint, push, annotate and sbom are run by the program \
      `qosm-policy`, beside qosm or on the PATH; all others need nothing but qosm.";
 

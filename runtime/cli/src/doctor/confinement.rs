@@ -1,4 +1,4 @@
-//! What `qosm doctor` says of how a running agent, and what moves pages for it, are confined.
+//! `qosm doctor`: how a running agent and its page mover are confined.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::client;
 
-/// What the agent that listens on a socket says of itself; else why it says nothing.
+/// The confinement that the running agent reports, or why the agent cannot be asked.
 pub(crate) fn ask(socket: &Path) -> Result<ConfinementReports, String> {
     client::get(socket, "/v1/confinement").map_err(|error| format!("{error:#}"))
 }
 
-/// The lines of the table.
+/// The rows of the table.
 pub(crate) fn rows(asked: &Result<ConfinementReports, String>) -> Vec<(String, String)> {
     let report = match asked {
         Ok(report) => report,
@@ -45,7 +45,7 @@ fn of_process(report: &ConfinementReport) -> Vec<(String, String)> {
     ]
 }
 
-/// The same as a document.
+/// The JSON document.
 pub(crate) fn document(asked: &Result<ConfinementReports, String>) -> Value {
     match asked {
         Ok(report) => json!(report),

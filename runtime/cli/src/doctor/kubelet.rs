@@ -1,4 +1,4 @@
-//! What `qosm doctor` says about the kubelet: how it is configured, and what its managers gave away.
+//! `qosm doctor`: the kubelet's configuration, and the assignments of its managers.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -11,27 +11,27 @@ use qosm_model::cpu_topology::CpuManager;
 use qosm_model::numa::list_text;
 use serde_json::{Value, json};
 
-/// Where its folder is on most nodes.
+/// The kubelet's usual folder.
 const FOLDER: &str = "/var/lib/kubelet";
-/// A larger file is none of the kubelet's.
+/// Maximum size of the kubelet's files.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// What was read, and where from; the reason where nothing could be.
+/// The kubelet's configuration and state with their source, or why they could not be read.
 pub(super) struct Kubelet {
     source: String,
     configuration: Result<KubeletConfiguration, String>,
-    /// Whether there is no file at all where it is looked for unasked.
+    /// Whether no configuration was named, and none exists at the usual place.
     is_absent: bool,
-    /// `None` where there is no such file.
+    /// `None` if the file does not exist.
     cpu_manager: Option<Result<CpuManagerState, String>>,
     memory_manager: Option<Result<MemoryManagerState, String>>,
 }
 
-/// Reads the files of the kubelet's folder, and its configuration from where it was named.
+/// Reads the state files in the kubelet's folder, and the configuration from `named` or from the usual place.
 ///
 /// # Errors
 ///
-/// When a configuration that was named cannot be used. One that lies where it is looked for unasked becomes a line that says why.
+/// A configuration that was named cannot be used. For one at the usual place, the table shows the reason instead.
 pub(super) fn read(folder: Option<&Path>, named: Option<&Path>) -> anyhow::Result<Kubelet> {
     let folder = folder.unwrap_or(Path::new(FOLDER));
     let mut is_absent = false;
@@ -84,7 +84,7 @@ fn state<T, E: std::fmt::Display>(path: PathBuf, parse: impl Fn(&str) -> Result<
     }
 }
 
-/// Differences between the kubelet's configuration and its directories; the directories count.
+/// A contradiction between the kubelet's configuration and the cgroup directories; the directories count.
 fn disagreement(configuration: &KubeletConfiguration, facts: &HostFacts) -> Option<String> {
     let driver = match configuration.cgroup_driver.as_deref()? {
         "systemd" => Driver::Systemd,
@@ -101,7 +101,7 @@ fn disagreement(configuration: &KubeletConfiguration, facts: &HostFacts) -> Opti
     })
 }
 
-/// The lines of the table.
+/// The rows of the table.
 pub(super) fn rows(kubelet: &Kubelet, facts: &HostFacts) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
@@ -185,7 +185,7 @@ fn reserved(configuration: &KubeletConfiguration) -> String {
     if said.is_empty() { "nothing".to_owned() } else { said.join("; ") }
 }
 
-/// The other writer of `memory.min`, `memory.low` and `memory.high`.
+/// The state of MemoryQoS, by which the kubelet also writes `memory.min`, `memory.low` and `memory.high`.
 fn memory_qos(configuration: &KubeletConfiguration) -> String {
     let gate = match configuration.memory_qos() {
         Some(true) => "on",
@@ -201,7 +201,7 @@ fn memory_qos(configuration: &KubeletConfiguration) -> String {
     format!("{gate}{writes}{high}")
 }
 
-/// The same for programs; `null` where it is not known.
+/// The JSON document; unknown values are `null`.
 pub(super) fn document(kubelet: &Kubelet, facts: &HostFacts) -> Value {
     let configuration = kubelet.configuration.as_ref().ok();
     let cpu = kubelet.cpu_manager.as_ref().and_then(|state| state.as_ref().ok());

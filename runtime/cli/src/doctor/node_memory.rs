@@ -1,21 +1,21 @@
-//! The node's own memory settings: what they are, and what suits a node on which batch work runs beside latency-sensitive pods.
+//! `qosm doctor`: the node's memory settings, and recommended values for a node that runs batch work beside latency-sensitive pods.
 //!
-//! Kernel: Documentation/admin-guide/sysctl/vm.rst. The recommended values are those that Koordinator's agent starts from.
+//! Kernel: Documentation/admin-guide/sysctl/vm.rst. The recommended values are the defaults of Koordinator's agent.
 
 use qosm_host::HostFacts;
 use qosm_model::knob::{Knob, Value as KnobValue};
 use serde_json::{Value, json};
 
-/// Of memory, in hundredths of a percent.
+/// Recommended `min_free_kbytes`, in hundredths of a percent of memory.
 const RECOMMENDED_FREE: u64 = 100;
-/// As Koordinator's agent and policy node-memory accept the result, in KiB …
+/// Bounds of `min_free_kbytes` in Koordinator's agent and the policy node-memory, in KiB …
 const FREE_BOUNDS: (u64, u64) = (10_240, 10_485_760);
-/// … and the host, in hundredths of a percent of memory.
+/// … and the host's upper bound, in hundredths of a percent of memory.
 const MOST_FREE: u64 = 500;
-/// In hundredths of a percent of memory.
+/// Recommended `watermark_scale_factor`, in hundredths of a percent of memory.
 const RECOMMENDED_SCALE: i64 = 150;
 
-/// A setting with what is recommended.
+/// A setting, and its recommended value.
 struct Advice {
     knob: Knob,
     now: i64,
@@ -56,7 +56,7 @@ fn advices(facts: &HostFacts) -> Vec<Advice> {
     free.into_iter().chain(scale).collect()
 }
 
-/// The factor that is recommended: 1 %, or the nearest to it whose result is accepted. `None` = there is none.
+/// The recommended factor: 1 %, or the nearest factor whose result is accepted; `None` if there is none.
 fn free_factor(kib: u64) -> Option<u64> {
     let of = |free: u64| free.saturating_mul(10_000);
     let least = of(FREE_BOUNDS.0).checked_div(kib)?.saturating_add(u64::from(of(FREE_BOUNDS.0) % kib != 0));

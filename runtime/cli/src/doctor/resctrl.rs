@@ -1,4 +1,4 @@
-//! What `qosm doctor` says of resctrl. It is there for policies such as `llc-mba`; a machine without it lacks nothing else.
+//! `qosm doctor`: resctrl. Only policies such as `llc-mba` need it.
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::args::HostArgs;
 
-/// Looks at this machine's resctrl.
+/// Reads what this machine's resctrl supports.
 pub(crate) fn probe(args: &HostArgs) -> anyhow::Result<Result<Capabilities, ResctrlError>> {
     let proc = Dir::open_ambient_dir(&args.proc, ambient_authority())?;
     let at = args.resctrl.as_ref().map(qosm_agent::config::MountPoint::as_str);
     Ok(resctrl::capabilities(&proc, at, |path| Dir::open_ambient_dir(path, ambient_authority())))
 }
 
-/// Whether it is there for policies: mounted, or to be mounted.
+/// Whether policies can use resctrl: it is mounted, or can be mounted.
 pub(crate) fn is_usable(found: &Result<Capabilities, ResctrlError>) -> bool {
     match found {
         Ok(Capabilities { availability: Availability::NotMounted { .. }, .. }) => true,
@@ -27,7 +27,7 @@ pub(crate) fn is_usable(found: &Result<Capabilities, ResctrlError>) -> bool {
     }
 }
 
-/// The lines of the table; `may_mount` is whether the agent could mount it.
+/// The rows of the table; `may_mount` tells whether the agent could mount resctrl.
 pub(crate) fn rows(found: &Result<Capabilities, ResctrlError>, may_mount: bool) -> Vec<(String, String)> {
     let found = match found {
         Ok(found) => found,
@@ -76,7 +76,7 @@ fn ways(cache: &CacheInfo) -> String {
         "{} ways (mask {}), at least {} for a group, {}",
         cache.cbm_mask.ways(),
         cache.cbm_mask,
-        // The kernel takes none at all where it says 0; a share is never that little.
+        // The kernel accepts empty masks where it reports 0; a share has at least one way.
         cache.min_cbm_bits.max(1),
         caches(&cache.ids)
     );
@@ -146,7 +146,7 @@ fn features(monitoring: &MonitoringInfo) -> Vec<&'static str> {
     all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 
-/// The same for scripts.
+/// The JSON document.
 pub(crate) fn document(found: &Result<Capabilities, ResctrlError>) -> Value {
     let found = match found {
         Ok(found) => found,

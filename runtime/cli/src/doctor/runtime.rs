@@ -1,4 +1,4 @@
-//! What `qosm doctor` says of the way to the container runtime: the running agent's word, else whether there is a socket.
+//! `qosm doctor`: the connection to the container runtime, as the running agent reports it, else whether the socket exists.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use crate::client;
 
-/// What an agent says, or what this process sees without one.
+/// The agent's report, or what this process finds without an agent.
 pub(crate) enum Runtime {
-    /// The agent's word.
+    /// The agent's report.
     Agent(RuntimeLink),
-    /// Whether the usual socket is there.
+    /// Whether the usual socket exists.
     Socket { path: String, is_there: bool },
 }
 
-/// Asks the agent that listens on a socket.
+/// Asks the running agent.
 pub(crate) fn ask(socket: &Path) -> Runtime {
     match client::get(socket, "/v1/runtime") {
         Ok(link) => Runtime::Agent(link),
@@ -29,7 +29,7 @@ pub(crate) fn ask(socket: &Path) -> Runtime {
     }
 }
 
-/// The line of the table.
+/// The row of the table.
 pub(crate) fn row(runtime: &Runtime) -> String {
     const BY_CGROUP: &str = "new containers are found by their cgroups, and get their settings after their start";
     match runtime {
@@ -48,7 +48,7 @@ pub(crate) fn row(runtime: &Runtime) -> String {
     }
 }
 
-/// The same as a document.
+/// The JSON document.
 pub(crate) fn document(runtime: &Runtime) -> Value {
     match runtime {
         Runtime::Agent(link) => json!(link),

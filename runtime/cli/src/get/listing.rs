@@ -1,4 +1,4 @@
-//! A list, and which rows of it are wanted.
+//! A list, and the selection of its rows.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use qosm_terminal::print;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Rows under a head (or none), the document that scripts get in their place, and what stands below.
+/// Rows with an optional head, a text below them, and the JSON document.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listing {
     pub(super) head: Vec<&'static str>,
@@ -17,7 +17,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// For eyes.
+    /// The list as text.
     pub(super) fn text(&self) -> String {
         if self.head.is_empty() {
             let lines: String = self.rows.iter().map(|row| format!("{}\n", row.join(" "))).collect();
@@ -27,10 +27,10 @@ impl Listing {
     }
 }
 
-/// Which rows are wanted, and how they are shown.
+/// The selection of rows, and how they are shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
-    /// None = all.
+    /// Names to select; empty selects all.
     pub(super) names: &'a [String],
     pub(super) namespace: Option<&'a str>,
     pub(super) policy: Option<&'a str>,
@@ -39,7 +39,7 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Those that are wanted, by their name (a pod's is `namespace/name`, and its name alone will do) and their policy, if they have one.
+    /// Selects rows by their name (a pod's is `namespace/name`; its name alone matches, too), namespace and policy, if they have one.
     pub(super) fn of<T: Serialize>(
         &self,
         kind: &str,
@@ -66,20 +66,20 @@ impl Wanted<'_> {
         Ok(all.into_iter().filter(is_wanted).collect())
     }
 
-    /// How long ago that was (RFC 3339), as kubectl has it; the moment itself where it cannot be read.
+    /// The age of a time in RFC 3339, formatted as in kubectl; the text itself if it cannot be parsed.
     pub(super) fn age(&self, since: &str) -> String {
         let Ok(since) = since.parse::<jiff::Timestamp>() else { return since.to_owned() };
         self.age_of_millis(since.as_millisecond())
     }
 
-    /// The same of milliseconds since the epoch.
+    /// The age of a time in milliseconds since the epoch.
     pub(super) fn age_of_millis(&self, since: i64) -> String {
         let millis = u64::try_from(self.now.as_millisecond().saturating_sub(since)).unwrap_or(0);
         qosm_watch::age(Duration::from_millis(millis))
     }
 }
 
-/// Whether `wanted` names it: in full, or by what stands behind its namespace.
+/// Whether `wanted` is the name, or its part after the namespace.
 fn is_named(name: &str, wanted: &str) -> bool {
     name == wanted || name.split_once('/').is_some_and(|(_, own)| own == wanted)
 }

@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use crate::get::listing::{Listing, Wanted};
 
-/// A value as it stands in the file.
+/// A value as in the kernel's file.
 fn value_of(value: WireValue) -> String {
     value.to_string()
 }
 
-/// A knob's value for eyes: memory with a unit.
+/// A knob's value for readers: memory with a unit.
 fn amount(knob: &str, value: WireValue) -> String {
     match (knob.parse::<Knob>().is_ok_and(|knob| row(knob).is_bytes()), value) {
         (true, WireValue::Number(bytes)) => u64::try_from(bytes).map_or_else(|_| bytes.to_string(), qosm_watch::bytes),
@@ -30,10 +30,10 @@ fn document(all: &impl Serialize) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(all)?)
 }
 
-/// A column: its head, whether it is for wide tables alone, and what stands in it.
+/// A column: its head, whether only wide tables have it, and its cells.
 type Column<'a, T> = (&'static str, bool, &'a dyn Fn(&T) -> String);
 
-/// Rows of which some columns are for wide tables alone.
+/// Head and rows with the columns that are shown: some are only in wide tables.
 fn arranged<T>(rows: &[T], columns: &[Column<'_, T>], wanted: &Wanted<'_>) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let shown: Vec<_> = columns.iter().filter(|(_, is_for_wide, _)| wanted.is_wide || !is_for_wide).collect();
     let row = |row: &T| shown.iter().map(|(_, _, cell)| cell(row)).collect();
@@ -64,7 +64,7 @@ pub(super) fn pods(pods: Vec<PodReport>, wanted: &Wanted<'_>) -> anyhow::Result<
     Ok(Listing { head, rows, more: String::new(), document: document(&pods)? })
 }
 
-/// The least local of its containers, and what is being done about it.
+/// The locality of the pod's least local container, and the state of its page migration.
 fn locality(pod: &PodReport) -> String {
     let least = pod.locality.iter().filter_map(|container| container.local_percent).min();
     let under_way = pod
@@ -117,7 +117,7 @@ pub(super) fn policies(policies: Vec<PolicyReport>, wanted: &Wanted<'_>) -> anyh
 }
 
 pub(super) fn knobs(knobs: Knobs, wanted: &Wanted<'_>) -> anyhow::Result<Listing> {
-    // A tier is named by its subject.
+    // A tier's name is its subject.
     let name = |knob: &KnobReport| if knob.pod.is_empty() { knob.subject.clone() } else { knob.pod.clone() };
     let held = wanted.of("pod or tier", knobs.held, name, |knob| Some(knob.policy.clone()))?;
     let is_wanted = Wanted { names: &[], ..*wanted };

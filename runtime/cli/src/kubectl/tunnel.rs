@@ -1,4 +1,4 @@
-//! A socket on this machine behind which a node's agent answers.
+//! A local socket whose connections lead to a node's agent.
 
 use std::fs::Permissions;
 use std::io::Read;
@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 use crate::relay::copy;
 
-/// What a shell says of a command that Ctrl-C ended.
+/// Exit code of a command that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
-/// As long as it lives, each connection to its socket is one to the agent.
+/// Until it is dropped, each connection to its socket leads to the agent.
 pub(super) struct Tunnel {
     shared: Arc<Shared>,
     folder: TempDir,
@@ -27,21 +27,21 @@ pub(super) struct Tunnel {
 
 #[derive(Default)]
 struct Shared {
-    /// Relays that were started.
+    /// The running relays.
     relays: Mutex<Vec<Arc<Mutex<Child>>>>,
-    /// What the last one that failed had to say.
+    /// Error of the last relay that failed.
     trouble: Mutex<Option<String>>,
 }
 
 impl Tunnel {
-    /// `relay` is the command whose standard input and output are a connection. A signal ends this process unless the command that
-    /// asks ends on signals by itself.
+    /// `relay` is the command whose standard input and output are a connection. A signal ends this process, unless the command
+    /// handles signals itself (`ends_on_signals`).
     pub(super) fn open(mut relay: Command, ends_on_signals: bool) -> anyhow::Result<Self> {
-        // Whoever connects asks in this user's name.
+        // Mode 0700, because each client of the socket acts as this user.
         let mut folder = tempfile::Builder::new();
         folder.prefix("kubectl-qosm-").permissions(Permissions::from_mode(0o700));
         let folder = folder.tempdir().context("no folder for a socket")?;
-        // Ctrl-C is for the command, which ends what it is at first.
+        // Own process group: Ctrl-C reaches only the command, which first finishes its work.
         relay.process_group(0);
         if !ends_on_signals {
             let path = folder.path().to_owned();
@@ -61,7 +61,7 @@ impl Tunnel {
         self.folder.path().join("qosm.sock")
     }
 
-    /// Why the last connection that failed came to nothing, whenever it is asked for.
+    /// A function that returns why the last failed connection failed.
     pub(super) fn trouble(&self) -> impl Fn() -> Option<String> + Send + Sync + use<> {
         let shared = self.shared.clone();
         move || lock(&shared.trouble).clone()
@@ -76,7 +76,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// Whoever panicked with it left it whole: it is changed a field at a time.
+/// Locks, also after a panic: fields are changed one at a time and stay valid.
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -88,7 +88,7 @@ fn accept(listener: &UnixListener, mut relay: Command, shared: &Arc<Shared>) {
         let shared = shared.clone();
         std::thread::spawn(move || {
             let ended = started.and_then(|relay| serve(relay, &connection, &shared));
-            // What went wrong is known before the connection ends.
+            // Recorded before the connection ends, so that the client finds it.
             if let Err(error) = ended {
                 *lock(&shared.trouble) = Some(format!("{error:#}"));
             }
@@ -97,18 +97,18 @@ fn accept(listener: &UnixListener, mut relay: Command, shared: &Arc<Shared>) {
     }
 }
 
-/// One connection, to its end.
+/// Serves one connection to its end.
 fn serve(mut relay: Child, connection: &UnixStream, shared: &Shared) -> anyhow::Result<()> {
     let (to, from, says) = (relay.stdin.take(), relay.stdout.take(), relay.stderr.take());
     let (to, from) = (to.context("no standard input")?, from.context("no standard output")?);
     let relay = Arc::new(Mutex::new(relay));
     lock(&shared.relays).push(relay.clone());
     let asks = connection.try_clone()?;
-    // Its end closes the relay's standard input, upon which that ends.
+    // When the client closes its side, the relay's standard input closes, and the relay ends.
     std::thread::spawn(move || copy(&asks, to));
     let says = std::thread::spawn(move || read(says));
     let copied = copy(from, connection);
-    // Whoever asked has gone: so goes the thread that reads what is asked.
+    // The client is gone: this ends the thread that reads its requests.
     if copied.is_err() {
         connection.shutdown(Shutdown::Both).ok();
     }
@@ -147,7 +147,7 @@ mod tests {
 
     fn exchange(socket: &Path, question: &[u8]) -> String {
         let mut connection = UnixStream::connect(socket).unwrap();
-        // Where the other end is gone already, it is what it said that counts.
+        // If the other end is gone already, only its output counts.
         connection.write_all(question).ok();
         connection.shutdown(Shutdown::Write).ok();
         let mut answer = String::new();
@@ -186,7 +186,7 @@ mod tests {
         let length = connection.read(&mut pid).unwrap();
         let pid = String::from_utf8_lossy(&pid[..length]).trim().to_owned();
         drop(tunnel);
-        // Its end closes its standard output, and with it the connection.
+        // The relay's end closes its standard output, and with it the connection.
         connection.read_to_string(&mut String::new()).unwrap();
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         assert!(state.is_empty() || state.contains(") Z"), "{state}");

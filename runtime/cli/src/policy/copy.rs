@@ -1,4 +1,4 @@
-//! `qosm policy copy`: from one place to another, with the signatures.
+//! `qosm policy copy`: copies an artefact with its signatures.
 
 use qosm_terminal::{Answer, block_on, print};
 

@@ -1,4 +1,4 @@
-//! `qosm policy inspect`: who a module is and what it may touch.
+//! `qosm policy inspect`: what a module is, and what it may touch.
 
 use qosm_open_module::{inspect, module};
 use qosm_terminal::Answer;

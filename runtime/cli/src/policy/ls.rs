@@ -1,4 +1,4 @@
-//! `qosm policy ls`: the versions in a repository, or what the store has.
+//! `qosm policy ls`: the versions in a repository, or the artefacts in the local store.
 
 use qosm_registry::{Location, Reference};
 use qosm_terminal::{Answer, Usage, block_on, print};

@@ -1,4 +1,4 @@
-//! `qosm policy pull`: an artefact's module as a file.
+//! `qosm policy pull`: writes an artefact's module to a file.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `qosm policy swap`: another module in the place of the one that runs, and what became of it.
+//! `qosm policy swap`: replaces the module of a running policy, and reports the outcome.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::args::{Output, SwapArgs};
 use crate::client;
 
-/// Interval at which the agent is asked for progress.
+/// Interval between two requests for progress.
 const QUERY_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
     let before = report(args)?;
-    // A path is relative to this process; the agent runs elsewhere.
+    // A path is relative to this process; the agent has another working directory.
     let module = args.module.as_ref().map(|module| absolute(module)).transpose()?;
     let request = SwapRequest { policy: args.policy.clone(), module };
     let swapped: Swapped = serde_json::from_slice(&client::post(socket, "/v1/swap", &request)?)?;
@@ -28,9 +28,9 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
     loop {
         let now = report(args)?;
         match &now.pending_update {
-            // It does not know of the swap yet.
+            // The report is older than the swap.
             _ if now.policy_set < swapped.policy_set => {}
-            // What came of something else is no news of this one.
+            // The outcome of another update does not concern this swap.
             Some(update) if !is_meant(&update.module, &swapped) => {}
             Some(update) if !update.pending => bail!(
                 "{policy} runs on as before: {}; `qosm policy swap {policy} --back` calls the swap off",
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
             ),
             Some(update) => report_once(&mut reported, &update.why),
             None if now.health == "fetching" => report_once(&mut reported, now.error.as_deref().unwrap_or_default()),
-            // A module of the same content goes on under another name.
+            // A module with the same content keeps running under its new name.
             None if is_there(&now, &swapped) => return done(args, &before, &now),
             None if now.health == "not-loaded" => bail!("{}", now.error.unwrap_or_default()),
             None => {}
@@ -59,7 +59,7 @@ fn absolute(module: &str) -> anyhow::Result<String> {
     if ["builtin:", "file://", "oci://"].iter().any(|scheme| module.starts_with(scheme)) {
         return Ok(module.to_owned());
     }
-    // As it is typed for the other commands.
+    // A reference without `oci://`, as other commands accept it.
     if !std::path::Path::new(module).exists() && module.parse::<Reference>().is_ok() {
         return Ok(format!("oci://{module}"));
     }

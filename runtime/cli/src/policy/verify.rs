@@ -1,4 +1,4 @@
-//! `qosm policy verify`: whether an artefact may be believed, and why.
+//! `qosm policy verify`: whether an artefact is trusted, and why.
 
 use qosm_registry::{Trusted, Verification};
 use qosm_terminal::{Answer, Usage, block_on, print};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Answer> {
     Ok(if verification.trusted.is_some() { Answer::Good } else { Answer::Bad })
 }
 
-/// One line a signature.
+/// The result as text, with one line for each signature.
 pub(crate) fn text(location: &str, verification: &Verification) -> String {
     let mut text = format!("{location}\n  digest    {}\n", verification.digest);
     match (&verification.trusted, &verification.refused) {

@@ -1,5 +1,5 @@
-//! The page of `qosm ui` in a real browser: what stands on it is compared with the recording. Needs Debian's `chromium`, which
-//! `cargo xtask setup --for browser` installs. With UPDATE_DOCS=1 it writes the pictures of the documentation anew.
+//! The page of `qosm ui` in a real browser: its content is compared with the recording. Needs Debian's `chromium`, which `cargo
+//! xtask setup --for browser` installs. With UPDATE_DOCS=1 it regenerates the pictures of the documentation.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod picture;
@@ -47,13 +47,13 @@ impl Page {
         Self { server, url: url.trim().to_owned() }
     }
 
-    /// The document when all of its scripts have run.
+    /// The document after all of its scripts have run.
     fn document(&self, place: &str) -> String {
         let output = self.browser(place, &["--dump-dom"]);
         String::from_utf8(output).unwrap()
     }
 
-    /// The status of an answer without the token.
+    /// The HTTP status of a request without the token.
     fn status_for_a_stranger(&self, path: &str) -> String {
         let at = self.url.strip_prefix("http://").unwrap().split('/').next().unwrap();
         let mut stream = TcpStream::connect(at).unwrap();
@@ -67,7 +67,7 @@ impl Page {
         let profile = tempfile::tempdir().unwrap();
         let mut browser = Command::new("chromium");
         browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=15000"]);
-        // It asks nobody but the page's server.
+        // So that the browser sends requests only to the page's server.
         browser.args(["--disable-quic", "--no-first-run", "--disable-background-networking"]);
         browser.args(["--disable-component-update", "--disable-sync"]);
         browser.arg(format!("--user-data-dir={}", profile.path().display())).args(flags);
@@ -84,7 +84,7 @@ impl Drop for Page {
     }
 }
 
-/// As a document's text has it.
+/// Escapes text as in an HTML document.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -114,12 +114,13 @@ fn the_page_says_what_the_recording_says() {
     assert!(list.contains("after 00:00:14: CPUs"), "it does not say when it was made: {list}");
 
     let document = page.document(&format!("#container={}", name.replace('/', "%2F")));
-    // The first line of a recording only shows where everything stood.
+    // The first line of a recording only shows the initial state.
     for decision in decisions.iter().skip(decisions.len() / 2) {
         let (reason, knob) = (decision["reason"].as_str().unwrap(), decision["knob"].as_str().unwrap());
         assert!(document.contains(&escaped(reason)), "{reason}: {document}");
         assert!(document.contains(&format!("{knob} = {}", decision["value"])), "{decision}: {document}");
-        // In its row the module with the beginning of its digest, and the layer as `explain` says it; in full below.
+        // The row has the module with the beginning of its digest, and the layer as `explain` shows it; the
+        // details below have them in full.
         let (module, digest) = decision["module"].as_str().unwrap().split_once(' ').unwrap();
         let origin = format!(
             "<td class=\"name\">{}</td><td class=\"module\">{module}\n{}</td><td>annotation koordinator.sh/cpuBurst</td><td>{}</td>",
@@ -147,7 +148,7 @@ fn a_shadow_stands_beside_what_is_in_force() {
     ]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.jsonl");
-    // Up to where the quota is raised, and has not to come down yet.
+    // Up to the raise of the quota, before it comes down again.
     let ticks: Vec<&str> = ticks.lines().take(50).collect();
     std::fs::write(&file, format!("{facts}\n{}\n", ticks.join("\n"))).unwrap();
     let replayed = qosm().arg("replay").arg(&file).output().unwrap();
@@ -175,7 +176,7 @@ fn a_shadow_stands_beside_what_is_in_force() {
     );
     assert!(document.contains(&row), "{row}: {document}");
     assert!(document.contains(&escaped(wanted["reason"].as_str().unwrap())), "{wanted}: {document}");
-    // The one that is the same in all is told from one that is not compared.
+    // A policy that is equal throughout is distinguished from one that is not compared.
     assert!(document.contains("<td>memory-qos</td>") && document.contains("<td>cpu-burst</td>"), "{document}");
     let nothing = "<td class=\"number\">0</td><td class=\"number\">51</td><td class=\"number\">0</td>";
     assert!(document.contains(nothing), "50 seconds and the beginning, none with a difference: {document}");
@@ -193,7 +194,7 @@ fn a_recording_that_says_when_it_was_made_is_shown_with_dates() {
     let document = page.document("#container=shop%2Fcheckout%2Fapp");
     assert!(document.contains("data-state=\"whole\""), "the recording is not played to its end: {document}");
     assert!(document.contains("2026-11-26T00:00:51Z: CPUs"), "{document}");
-    // From the 53rd second on nothing is left of what it may burst.
+    // From the 53rd second on, the burst allowance is used up.
     assert!(document.contains("2026-11-26T00:00:2"), "a decision has no date: {document}");
     assert!(!document.contains("after 0"), "{document}");
 
@@ -202,7 +203,7 @@ fn a_recording_that_says_when_it_was_made_is_shown_with_dates() {
     assert!(!document.contains("Not known"), "{document}");
 }
 
-/// What is drawn differs a little between versions of browsers and fonts, so that no point is compared.
+/// Pictures differ slightly between versions of browsers and fonts, so single pixels are not compared.
 #[test]
 fn the_pictures_in_the_book_are_of_this_page() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +221,7 @@ fn the_pictures_in_the_book_are_of_this_page() {
         let flags = [
             format!("--screenshot={}", drawn.display()),
             format!("--window-size={},{}", size[0], size[1]),
-            // What Chromium calls forced is what a desktop prefers; pages follow it if they can.
+            // Chromium's flag for the color scheme that a desktop prefers; pages follow it if they support it.
             if scheme == "dark" { "--force-dark-mode" } else { "--hide-scrollbars" }.to_owned(),
             "--hide-scrollbars".to_owned(),
         ];
@@ -233,20 +234,20 @@ fn the_pictures_in_the_book_are_of_this_page() {
         let again = "UPDATE_DOCS=1 cargo xtask test --only browser";
         for (whose, bytes) in [("drawn now", drawn), ("in docs", kept)] {
             let what = format!("{name} as it is {whose} ({again})");
-            // What stands in the book is to stay small; fonts elsewhere may take more.
+            // Pictures in the book must stay small; other fonts may take more.
             let most = if whose == "drawn now" { 200_000 } else { 150_000 };
             assert!((10_000..most).contains(&bytes.len()), "{what}: {} bytes", bytes.len());
             let picture = Picture::decode(&bytes);
             assert_eq!([picture.width, picture.height], size, "{what}");
             assert!(picture.colours() > 50, "{what} is blank: {} colours", picture.colours());
             assert_eq!(picture.ground() < 128, scheme == "dark", "{what}");
-            // A canvas draws in black what it takes for no colour.
+            // A canvas draws invalid colours in black.
             assert!(!picture.has([0, 0, 0]), "{what}");
         }
     }
 }
 
-/// Names of pods and containers are checked as they are read; what else comes from elsewhere is a file's name, and why it cannot be read.
+/// Names of pods and containers are validated when they are read; the remaining outside text is a file's name, and why it cannot be read.
 #[test]
 fn markup_is_text() {
     let markup = "<img src=x onerror=document.title='taken'>";

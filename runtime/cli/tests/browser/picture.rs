@@ -1,20 +1,20 @@
-//! What a browser drew: as much of PNG as it writes.
+//! Decodes the PNG files that a browser writes.
 
 use std::collections::HashMap;
 use std::io::Read;
 
 use flate2::read::ZlibDecoder;
 
-/// A picture of eight bits a channel.
+/// A picture with eight bits per channel.
 pub(crate) struct Picture {
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// How many points have each colour.
+    /// Number of pixels of each colour.
     colours: HashMap<[u8; 3], usize>,
 }
 
 impl Picture {
-    /// Decodes a PNG with eight bits a channel, with or without transparency, and not interlaced.
+    /// Decodes a PNG with eight bits per channel, with or without transparency, and not interlaced.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let mut rest = bytes.strip_prefix(b"\x89PNG\r\n\x1a\n").expect("a PNG");
         let (mut header, mut packed) = (None, Vec::new());
@@ -51,24 +51,24 @@ impl Picture {
         Self { width, height, colours }
     }
 
-    /// How many colours it has.
+    /// Number of different colours.
     pub(crate) fn colours(&self) -> usize {
         self.colours.len()
     }
 
-    /// How bright its ground is, the colour of most of its points: 0 to 255.
+    /// Brightness of the background, the most frequent colour: 0 to 255.
     pub(crate) fn ground(&self) -> u8 {
         let (colour, _) = self.colours.iter().max_by_key(|(_, points)| **points).unwrap();
         *colour.iter().max().unwrap()
     }
 
-    /// Whether a point has a colour.
+    /// Whether any pixel has this colour.
     pub(crate) fn has(&self, colour: [u8; 3]) -> bool {
         self.colours.contains_key(&colour)
     }
 }
 
-/// A line as it was before it was filtered (PNG, "Filter types for filter method 0").
+/// Reverses the filter of a line (PNG, "Filter types for filter method 0").
 fn unfiltered(filter: u8, line: &[u8], above: &[u8], channels: usize) -> Vec<u8> {
     let mut made: Vec<u8> = Vec::with_capacity(line.len());
     for (at, byte) in line.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! The recording that the pictures of the documentation show: a shop in which one container is helped until its allowance is used up,
-//! one may not be helped, and batch work runs beside them.
+//! The recording in the pictures of the documentation: a shop in which one container bursts until its allowance is used up, one
+//! may not burst, and batch work runs beside them.
 
 use serde_json::{Value, json};
 
 const SECONDS: u64 = 80;
 const MIB: u64 = 1 << 20;
 
-/// Its lines.
+/// The lines of the recording.
 pub(crate) fn lines() -> String {
     let mut text = format!("{}\n", facts());
     for second in 0..=SECONDS {
@@ -42,7 +42,7 @@ fn facts() -> Value {
     })
 }
 
-/// One second. From the 20th on `checkout` wants more than its limit; at the 53rd what it may burst is used up.
+/// One second. From the 20th on, `checkout` needs more than its limit; at the 53rd, its burst allowance is used up.
 fn tick(second: u64) -> Value {
     let wave = [0, 9, 14, 9, 0, 4, 11, 6][usize::try_from(second % 8).unwrap()];
     let (usage, throttled) = match second {

@@ -1,4 +1,4 @@
-//! Verbs for authors: typed as `qosm policy …`, answered by `qosm-policy`. Its own tests stand beside its source.
+//! Verbs for authors: `qosm policy …` runs `qosm-policy`, whose own tests are beside its source.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,7 +30,7 @@ impl Installed {
         self.folder.path().join(name)
     }
 
-    /// A program that tells how it was started, in the place of the real one.
+    /// Installs a script in the place of the real program.
     fn stand_in(&self, folder: &str, does: &str) {
         let file = self.path(folder).join("qosm-policy");
         fs::write(&file, format!("#!/bin/sh\n{does}\n")).unwrap();
@@ -48,7 +48,7 @@ impl Installed {
     }
 }
 
-/// One argument a line, then standard input; the exit code is 7.
+/// Prints one argument per line, then standard input; the exit code is 7.
 const TELLS: &str = r#"for word in "$@"; do echo "[$word]"; done; cat; exit 7"#;
 
 #[test]
@@ -116,7 +116,7 @@ fn without_that_program_it_is_said_what_to_install_and_all_else_works() {
         ran.says(1, &[verb, "`qosm-policy`", "bin/qosm", "PATH", "make build", "cargo install"]);
         assert_eq!(ran.stdout, "");
     }
-    // It is there and cannot be started.
+    // The program exists, but cannot be started.
     fs::write(installed.path("bin/qosm-policy"), "").unwrap();
     installed.run(&["policy", "doc"], "").says(1, &["cannot start", "bin/qosm-policy", "ermission denied"]);
     let listed = installed.run(&["policy", "--help"], "");
@@ -133,7 +133,7 @@ fn without_that_program_it_is_said_what_to_install_and_all_else_works() {
     installed.run(&["policy", "cobble"], "").says(2, &["cobble"]);
 }
 
-/// What the image holds.
+/// The content of the image.
 #[test]
 fn nothing_of_the_workshop_is_in_the_daemon() {
     let bytes = fs::read(QOSM).unwrap();

@@ -1,4 +1,4 @@
-//! Asked wrongly: what is said, and with which exit code. 2 = asked wrongly, 1 = it ran and the answer is bad.
+//! Invalid usage: messages and exit codes. 2 means invalid usage, 1 means that the command ran with a bad result.
 
 use serde_json::json;
 
@@ -218,7 +218,7 @@ fn a_policy_configuration_that_does_not_fit_is_reported_by_field() {
             "config: profile: `\"fast\"` is not known here; write one of `responsive`, `koordinator`",
         ),
         (r#"{"speed": 3}"#, "config: speed: there is no such field; write only alarmRaisePercent"),
-        // What the schema cannot say, the module does.
+        // The module reports what the schema cannot express.
         (r#"{"calmWindows": 90}"#, "field `calmWindowsMax` of the policy's configuration is 80: give 90 to 86400"),
     ] {
         let planned =

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::qosm::{cluster_map, limited, plan, pod, replay, run};
 
-/// A node with two disks and a volume of a pod, whose cluster asks for this.
+/// A node with two disks and a pod's volume, and a cluster with these settings.
 fn facts(be: &Value, root: &Value) -> Value {
     let on = |blocks: &Value| json!({"blkioQOS": {"enable": true, "blocks": blocks}});
     json!({
@@ -27,7 +27,7 @@ fn device(name: &str, asked: &Value) -> Value {
     json!({"name": name, "type": "device", "ioCfg": asked})
 }
 
-/// The manifest of a database that limits what it writes to a volume.
+/// The manifest of a database with a limit of its writes to a volume.
 fn database() -> Value {
     let blocks = json!({"blocks": [{"name": "pvc-1", "type": "podvolume", "ioCfg": {"writeBPS": 1_048_576}}]});
     let mut pod = pod("db", &json!({"koordinator.sh/blkioQOS": blocks}), &json!([limited("app", "1")]));
@@ -82,7 +82,7 @@ fn what_was_there_of_a_disk_comes_back_and_a_new_disk_changes_nothing_of_the_oth
     let set =
         "node - io.cost.qos 8:0 enable=1 ctrl=user rpct=95.00 rlat=2000 wpct=95.00 wlat=3000 min=1.00 max=10000.00";
     assert_eq!(rows[0], [set]);
-    // What the recording says of a disk that was there is what it was without qosm.
+    // The recording's values of a disk are those without qosm.
     assert_eq!(rows[1..4], [[] as [&str; 0], [], []]);
     assert_eq!(rows[4], ["node - io.cost.qos 8:0 enable=1 ctrl=auto"]);
 }

@@ -6,7 +6,7 @@ use crate::qosm::{container, limited, only, plan, pod, replay};
 
 const BURST: &str = "koordinator.sh/cpuBurst";
 
-/// A node of a kernel that takes bursts above the quota, with the steps of the specification.
+/// A node with this kernel, with the steps of the specification.
 fn node(kernel: &str, cpus: u32, pods: &[Value]) -> Value {
     json!({
         "host": {"cgroup": "v1", "driver": "cgroupfs", "kernel": kernel, "cpus": cpus},
@@ -15,7 +15,7 @@ fn node(kernel: &str, cpus: u32, pods: &[Value]) -> Value {
     })
 }
 
-/// One second in which the node's CPUs were busy for so long.
+/// One second in which the node's CPUs were busy for this long.
 fn second(busy_usec: u64, containers: &[Value]) -> Value {
     json!({"windowMillis": 1000, "node": {"cpuUsageUsec": busy_usec}, "containers": containers})
 }
@@ -132,7 +132,7 @@ fn the_loop_takes_the_specified_steps() {
     let auto = json!({BURST: r#"{"policy":"cfsQuotaBurstOnly"}"#});
     let facts = node("mainline", 8, &[pod("web", &auto, &json!([limited("a", "2")]))]);
     let mut ticks = vec![second(1_000_000, &[sample("web", "a", 1_900_000, 1)]); 8];
-    // From the first on the average of five seconds is above half of eight CPUs.
+    // From the first of these ticks on, the average of five seconds is above half of eight CPUs.
     ticks.extend(vec![second(32_000_000, &[sample("web", "a", 100_000, 0)]); 6]);
     let quotas = replay(&facts, &ticks);
     let expected = [
@@ -191,7 +191,7 @@ fn a_pod_with_an_unlimited_container_stays_unlimited() {
     assert_eq!(played[1], ["container default/web/a cpu.quota 240000"]);
 }
 
-/// A defect of the reference: it limits again what a kubelet without CFS quota, or another program, left unlimited.
+/// A defect of the reference agent: it limits again what a kubelet without CFS quota, or another program, left unlimited.
 #[test]
 fn an_unlimited_quota_is_not_limited_again() {
     for policy in ["none", "auto", "cfsQuotaBurstOnly"] {
@@ -223,7 +223,7 @@ fn a_quota_above_the_ceiling_is_cut_in_one_step() {
     assert_eq!(quotas[4..], [Some(414_720), Some(300_000)], "{played:?}");
 }
 
-/// What systemd rounded up, and what another agent left.
+/// A quota that systemd rounded up, or that another agent left.
 #[test]
 fn a_quota_that_was_found_is_never_lowered() {
     let auto = json!({BURST: r#"{"policy":"cfsQuotaBurstOnly","cfsQuotaBurstPercent":150}"#});
@@ -259,7 +259,7 @@ fn the_share_pool_leaves_out_what_is_reserved() {
     ] {
         let used =
             |reserved| second(10_000_000, &[sample("web", "a", 1_900_000, 1), sample("reserved", "a", reserved, 0)]);
-        // It is raised twice, and then the average of five seconds is the other one's.
+        // The quota is raised twice; then the average of five seconds is that of `reserved_usec`.
         let mut ticks = vec![used(7_000_000); 2];
         ticks.extend(vec![used(reserved_usec); seconds]);
         let quotas = containers_quotas(&replay(&facts, &ticks));
@@ -319,7 +319,8 @@ fn a_limiter_without_capacity_never_allows() {
     }
 }
 
-/// The default profile keeps the bounds of the other one, but gives what is missing at once and takes it back when calm.
+/// The default profile keeps the bounds of the other one, but gives what is missing at once and lowers the
+/// quota when the container is calm.
 #[test]
 fn the_responsive_profile_raises_by_need_and_decays() {
     let auto = json!({BURST: r#"{"policy":"cfsQuotaBurstOnly"}"#});
@@ -341,8 +342,8 @@ fn the_responsive_profile_raises_by_need_and_decays() {
     assert!(quotas.iter().all(|quota| (200_000..=600_000).contains(quota)), "{quotas:?}");
 }
 
-/// What of the quota of `default/web/a` is written, tick after tick, beside a container with 4 of 8 CPUs for itself. One CPU is in use by
-/// `web`, which is throttled, and all 4 by the other.
+/// The written quotas of `default/web/a`, tick by tick, beside a container with 4 exclusive CPUs of 8. `web` uses one CPU and is
+/// throttled, the other container uses all 4.
 fn beside_pinned(version: &str, facts_say: &str, first_line_says: &str) -> Vec<u64> {
     let auto = json!({BURST: r#"{"policy":"cfsQuotaBurstOnly"}"#});
     let four = json!({"cpu": "4", "memory": "1Gi"});

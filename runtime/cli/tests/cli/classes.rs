@@ -1,4 +1,4 @@
-//! Shares of caches and memory bandwidth on nodes that stand in files: what a plan says of them, and counters played again.
+//! Shares of caches and memory bandwidth: plans and replays of nodes in files.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn facts(pods: &[Value]) -> Value {
     })
 }
 
-/// A second in which BE and the others moved this many MB to and from memory.
+/// A second in which BE and the other pods moved this many MB to and from memory.
 fn second(be: u64, others: u64) -> Value {
     let moved = |megabytes: u64| json!([{"domain": 0, "totalBytes": megabytes * 1_000_000}]);
     json!({"resctrl": {

@@ -14,7 +14,7 @@ fn recording() -> String {
     repository("examples/replay/burst.jsonl")
 }
 
-/// The recording with more flags.
+/// Replays the recording with more flags.
 fn against(flags: &[&str]) -> Run {
     run(&[&["replay", &recording()], flags].concat(), "")
 }
@@ -26,7 +26,7 @@ fn lines(run: &Run) -> (Vec<Value>, Value) {
     (lines, summary)
 }
 
-/// `12 differs default/web/nginx cpu.quota 240000 252000`: what one knob's differences come to.
+/// The differences of one knob as lines `12 differs 240000 252000`: tick, kind, old and new value.
 fn rows(ticks: &[Value], subject: &str, knob: &str) -> Vec<String> {
     let value = |side: &Value| side["value"].as_i64().map_or_else(|| "-".to_owned(), |value| value.to_string());
     let report = |tick: &Value| {
@@ -40,7 +40,7 @@ fn rows(ticks: &[Value], subject: &str, knob: &str) -> Vec<String> {
     ticks.iter().flat_map(report).collect()
 }
 
-/// Steps of × 1.2 and × 0.8 on the one side; on the other as much as was short, and under overload what is not needed at once.
+/// One version takes steps of × 1.2 and × 0.8; the other gives what was missing, and under overload takes back what is not needed.
 #[test]
 fn the_difference_between_two_profiles_is_reported_tick_by_tick() {
     let played = against(&["--against", "cpu-burst", "--against-config", RESPONSIVE]);
@@ -152,13 +152,13 @@ fn what_is_no_version_is_refused_by_name() {
     run(&flags, "{}\n{\"window\": 5}\n").says(2, &["line 2", "window"]);
 }
 
-/// It runs for three ticks, and then never again for as many in a row.
+/// The version runs for three ticks, and then fails.
 #[test]
 fn a_version_that_fails_in_the_middle_is_reported_and_the_other_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let failing = guest::write(folder.path(), "failing", Evaluation::TrapsFrom(4));
     let flag = format!("cpu-burst={}", failing.display());
-    // What was recorded is configured for the other version.
+    // The recorded configuration is for the other version.
     let played = against(&["--against", &flag, "--against-config", "{}"]);
     assert_eq!(played.code, 1, "{played:#?}");
     let (ticks, summary) = lines(&played);
@@ -171,13 +171,13 @@ fn a_version_that_fails_in_the_middle_is_reported_and_the_other_goes_on() {
     assert_eq!(rows(&ticks, "default/web/nginx", "cpu.quota")[0], "1 only-old 240000 -");
     assert_eq!(rows(&ticks, "default/web/nginx", "cpu.quota")[6], "7 only-old 600000 -");
 
-    // One that does not come to an end is stopped, again and again.
+    // A version that never ends its evaluation is stopped, again and again.
     let looping = guest::write(folder.path(), "looping", Evaluation::Loops);
     let (ticks, summary) =
         lines(&against(&["--against", &format!("cpu-burst={}", looping.display()), "--against-config", "{}"]));
     assert!(ticks.iter().all(|tick| error(tick, "new").is_some() && error(tick, "old").is_none()), "{summary}");
 
-    // The other way round the old one fails. Nor do two modules that decide nothing agree when one of them does not run.
+    // Exchanged, the old version fails. Two modules that decide nothing do not count as equal if one of them does not run.
     let idle = guest::write(folder.path(), "idle", Evaluation::Idles).display().to_string();
     let flags = ["--policy", &flag, "--policy-config", "cpu-burst={}", "--against", &format!("cpu-burst={idle}")];
     let (ticks, summary) = lines(&against(&flags));
@@ -185,7 +185,7 @@ fn a_version_that_fails_in_the_middle_is_reported_and_the_other_goes_on() {
     assert_eq!((&summary["differingTicks"], &summary["same"]), (&json!(0), &json!(false)), "{summary}");
 }
 
-/// Five failures within seconds, and then one each ten minutes: what made it fail may pass.
+/// Five failures within seconds, and then one every ten minutes: the cause may have passed.
 #[test]
 fn a_policy_that_is_parked_is_tried_again_after_ten_minutes() {
     let folder = tempfile::tempdir().unwrap();

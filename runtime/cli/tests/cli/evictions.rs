@@ -1,4 +1,4 @@
-//! Pods that have to leave nodes that stand in files: what a plan says of them, and recordings played again.
+//! Evictions: plans and replays of nodes in files.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn policy(mode: &str) -> Value {
     json!({"name": "eviction", "mode": mode, "config": {"features": {"BEMemoryEvict": true}}})
 }
 
-/// A second after which so much memory is available, and pods have so much.
+/// A second after which this many GiB of memory are available, and the pods use these.
 fn second(available: u64, report: u64, train: u64) -> Value {
     let memory = |gib: u64| json!({"memory": {"usageBytes": gib * GIB}});
     json!({
@@ -50,7 +50,7 @@ fn answer(outcome: &str, message: &str) -> Value {
     json!({"evictions": [{"uid": "uid-report", "outcome": outcome, "message": message}]})
 }
 
-/// Lines that speak of evictions.
+/// The lines with evictions.
 fn evictions(stdout: &str) -> Vec<String> {
     stdout.lines().filter(|line| line.contains("\"evictions\"")).map(str::to_owned).collect()
 }

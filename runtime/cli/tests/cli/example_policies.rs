@@ -1,10 +1,10 @@
-//! The examples that are policies, or pods to try the default ones with: their READMEs show what really comes.
+//! The examples that are policies, or pods for the default ones: their READMEs show the real output.
 
 use std::path::Path;
 
 use crate::qosm::{QOSM, Run, repository, run};
 
-/// The module of an example; it is built with the default ones.
+/// The module of an example; it is built with the default modules.
 fn example(name: &str) -> String {
     let target = Path::new(QOSM).ancestors().nth(2).unwrap();
     let file = target.join("example-policies").join(format!("{name}.wasm"));
@@ -12,7 +12,7 @@ fn example(name: &str) -> String {
     format!("{name}={}", file.display())
 }
 
-/// What a README shows: the blocks of plain text.
+/// The blocks of plain text in a README.
 fn shown(readme: &str) -> Vec<String> {
     let text = std::fs::read_to_string(repository(readme)).unwrap();
     let blocks = text.split("```text\n").skip(1);
@@ -23,7 +23,7 @@ fn replayed(recording: &str, more: &[&str]) -> Run {
     run(&[&["replay", "-o", "table", &repository(recording)], more].concat(), "")
 }
 
-/// Problems are what the node's people see; without any, all is well.
+/// Checks that the output is exactly what the README shows.
 #[track_caller]
 fn says(ran: &Run, shown: &str) {
     assert_eq!(format!("{}{}", ran.stdout, ran.stderr), shown, "{ran:#?}");

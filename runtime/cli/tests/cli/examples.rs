@@ -1,4 +1,4 @@
-//! The examples that ship are what a stranger tries first.
+//! The examples that ship with qosm: a new user tries them first.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::qosm::{QOSM, Run, bare, finish, only, report, repository, run};
 
-/// Digests change with every build of a module.
+/// Removes digests, which change with every build of a module.
 fn without_digests(text: &str) -> String {
     let mut parts = text.split("sha256:");
     let mut redacted = parts.next().unwrap_or_default().to_owned();
@@ -38,8 +38,8 @@ fn the_plan_for_eyes() {
     assert_eq!(plan.stderr, "", "what this kernel lacks is emulated");
 }
 
-/// The numbers are worked out by hand from the specifications: LS with `minLimitPercent` 50 of 1 GiB and `throttlingPercent`
-/// 80 between 1 and 2 GiB; `auto` with 1000 % of two CPUs, which a mainline kernel takes up to the quota.
+/// The numbers are computed by hand from the specifications: LS with `minLimitPercent` 50 of 1 GiB and `throttlingPercent` 80
+/// between 1 and 2 GiB; `auto` with 1000 % of two CPUs, which a mainline kernel accepts up to the quota.
 #[test]
 fn the_plan_holds_the_specified_numbers() {
     let rows = node("json").rows();
@@ -94,7 +94,7 @@ fn a_replay_gives_the_same_bytes_each_time() {
     }
 }
 
-/// What ships for hosts without a kubelet must be readable, too; here it is planned, the agent's own tests run such things.
+/// The manifests for hosts without a kubelet must be readable, too; here they are planned, and the agent's own tests run similar ones.
 #[test]
 fn the_standalone_manifests_are_sound() {
     let facts = r#"{"host": {"driver": "cgroupfs"}}"#;
@@ -142,7 +142,7 @@ fn completions_know_the_commands() {
         let mut qosm = Command::new(QOSM);
         qosm.arg("--").arg("qosm").args(words);
         qosm.env("QOSM_COMPLETE", "bash").env("QOSM_ADMIN_SOCKET", "/nowhere/qosm.sock");
-        // As the script for bash has it, which counts the program's name.
+        // As in the script for bash, which counts the program's name.
         qosm.env("_CLAP_COMPLETE_INDEX", words.len().to_string()).env("_CLAP_IFS", "\n");
         finish(qosm, "").says_nothing_else().stdout
     };
@@ -150,7 +150,7 @@ fn completions_know_the_commands() {
     for verb in ["plan", "replay", "restore", "explain"] {
         assert!(verbs.lines().any(|line| line == verb), "{verb}: {verbs}");
     }
-    // Where no agent answers, nothing is offered that is none.
+    // Without an agent, no names are offered.
     assert_eq!(completed(&["get", "pods", "-n", ""]), "");
 }
 
@@ -170,11 +170,11 @@ fn doctor_tells_how_the_kubelet_is_configured() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().display().to_string();
     let doctor = |more: &[&str], input: &str| run(&[&["doctor", "--kubelet-root", &dir], more].concat(), input);
-    // That there is none is a line, not a failure.
+    // A missing configuration is a line of the output, not a failure.
     let unknown = doctor(&[], "");
     assert_eq!(unknown.code, 0, "{unknown:#?}");
     assert!(unknown.stdout.contains("\nkubelet ") && unknown.stdout.contains(&dir), "{unknown:#?}");
-    // So is a damaged one.
+    // So is a damaged configuration.
     std::fs::write(folder.path().join("config.yaml"), "kind: Pod").unwrap();
     std::fs::write(folder.path().join("cpu_manager_state"), "{").unwrap();
     let damaged = doctor(&[], "");
@@ -198,20 +198,19 @@ fn doctor_tells_how_the_kubelet_is_configured() {
     ] {
         assert!(known.stdout.contains(line), "{line}: {}", known.stdout);
     }
-    // As the API server hands it on.
+    // As served by the API server.
     let served =
         doctor(&["--kubelet-config", "-", "-o", "json"], r#"{"kubeletconfig":{"cgroupDriver":"cgroupfs"}}"#).json();
     assert_eq!(served["kubelet"]["cgroupDriver"], "cgroupfs");
     let given = &served["kubelet"]["cpuManager"]["exclusive"];
     assert_eq!(given[1], serde_json::json!({"podUid": "uid", "container": "b", "cpus": "3"}), "{given}");
-    // What was named has to be usable.
+    // A file that was named must be usable.
     let wrong = doctor(&["--kubelet-config", "-"], "kind: Pod");
     assert_ne!(wrong.code, 0, "{wrong:#?}");
     assert!(wrong.stderr.contains("standard input") && wrong.stderr.contains("its kind is `Pod`"), "{wrong:#?}");
 }
 
-/// What `make demo` shows to those who are not root: a quota that rises above the limit's 40 ms, comes back to it, and stays
-/// within 300 %.
+/// What `make demo` shows to users who are not root: a quota that rises above the limit's 40 ms, comes back to it, and stays within 300 %.
 #[test]
 fn the_recorded_demo_shows_its_steps() {
     let played = run(&["replay", &repository("examples/demo/recording.jsonl")], "");

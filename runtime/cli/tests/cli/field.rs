@@ -1,5 +1,5 @@
-//! Situations from public bug reports and published configurations: each a folder below `tests/field` with its input, the right
-//! values, and the source. CONTRIBUTING.md says how one is added.
+//! Cases from public bug reports and published configurations: each a folder below `tests/field` with its input, the right
+//! values, and the source. CONTRIBUTING.md says how to add one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,32 @@ use crate::qosm::{Run, bare, run};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    /// Where it was seen, and what happened.
+    /// The source of the case, and what happened.
     source: String,
-    /// The arguments of qosm: `plan …` or `replay …`. Files stand beside the case.
+    /// The arguments of qosm: `plan …` or `replay …`. Files are beside the case.
     run: Vec<String>,
-    /// The line of a replay from which on `at_most`, `at_least` and `unset` count; the first is 0, the node as it is found.
+    /// The line of a replay from which `at_most`, `at_least` and `unset` count; line 0 is the initial state.
     #[serde(default)]
     from: usize,
-    /// Values in the end, by `NAMESPACE/POD[/CONTAINER] KNOB` or `tier TIER KNOB`.
+    /// Expected values at the end, by `NAMESPACE/POD[/CONTAINER] KNOB` or `tier TIER KNOB`.
     #[serde(default)]
     values: BTreeMap<String, Value>,
-    /// Never more.
+    /// Upper bounds of values.
     #[serde(default)]
     at_most: BTreeMap<String, i64>,
-    /// Never less.
+    /// Lower bounds of values.
     #[serde(default)]
     at_least: BTreeMap<String, i64>,
-    /// Never set.
+    /// Knobs that must not be set.
     #[serde(default)]
     unset: Vec<String>,
-    /// Has to be said.
+    /// Texts that the output must contain.
     #[serde(default)]
     says: Vec<String>,
-    /// Must not be said.
+    /// Texts that the output must not contain.
     #[serde(default)]
     silent: Vec<String>,
-    /// The exit code.
+    /// The expected exit code.
     #[serde(default)]
     exit: i32,
 }
@@ -67,7 +67,7 @@ fn execute(folder: &Path, case: &Case) -> Run {
     run(&args.iter().map(String::as_str).collect::<Vec<_>>(), "")
 }
 
-/// All decisions, line by line. Where nothing could be planned there are none.
+/// All decisions, line by line; empty if the plan failed.
 fn decisions(verb: &str, run: &Run) -> Vec<Decided> {
     let rows_of = |line: usize, rows: &Value| -> Vec<Decided> {
         rows.as_array().into_iter().flatten().map(|row| (line, subject(row), row["value"].clone())).collect()
@@ -88,7 +88,7 @@ fn subject(row: &Value) -> String {
     format!("{subject} {}", text("knob"))
 }
 
-/// A number, where no bound is more than any.
+/// A value as a number; no limit counts as the largest number.
 fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or(i64::MAX)
 }

@@ -1,6 +1,5 @@
-//! Modules that do what no default module does: fail, each in its way, save, set weights, or keep memory on a NUMA node. Those that fail
-//! import nothing, so they need no grants.
-//! The same file serves the tests on the kernel.
+//! Modules that do what no default module does: fail in different ways, save state, set weights, or keep memory on a NUMA node.
+//! Those that fail import nothing, so they need no grants. The tests on the kernel use this file as well.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,43 +8,43 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
 const CONTRACT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/wit/policy.wit"));
-/// Where the result `ok` lies: zeros.
+/// Address of the result `ok`: zeros.
 const OK: u32 = 16;
-/// Where the record that `describe` returns lies, with zeros after it for what a later contract may add.
+/// Address of the record that `describe` returns, followed by zeros for fields that a later contract may add.
 const DESCRIPTION: u32 = 1024;
 const STRINGS: u32 = 2048;
-/// Where the list of the nodes lies that are asked for.
+/// Address of the list of requested NUMA nodes.
 const NODES: u32 = 32;
-/// Where an import's result is written.
+/// Address for the result of an import.
 const ANSWER: u32 = 8192;
-/// Where the schema of its configuration lies in it: present or not, address, length.
+/// Offset of the configuration's schema in the record: present or not, address, length.
 const SCHEMA: usize = 104;
-/// The last field but the list of triggers.
+/// Offset of the interval, the last field before the list of triggers.
 const INTERVAL: usize = 116;
-/// It takes what the tests configure, and does not care.
+/// Schema that accepts what the tests configure; the module ignores it.
 const TAKES: &str = r#"{"properties": {"profile": {"type": "string"}}}"#;
-/// Where a pod's list of containers lies in its record.
+/// Offset of the list of containers in a pod's record.
 const CONTAINERS: u32 = 52;
 const CONTAINER_COUNT: u32 = 56;
 
-/// What an evaluation does.
+/// Behaviour of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Evaluation {
-    /// It asks for nothing.
+    /// It sets nothing.
     Idles,
-    /// It traps, from this call of an instance on.
+    /// It traps from this call of an instance on.
     TrapsFrom(u32),
-    /// It does not come to an end.
+    /// It never ends.
     Loops,
-    /// It saves its name, each time.
+    /// It saves its name as state, each time.
     Saves,
-    /// It holds these on the first container of the pod that it was given last; it needs `cpu-weight`.
+    /// It sets these on the first container of the last pod that it received; it needs the grant `cpu-weight`.
     Weighs { weight: Option<u32>, idle: Option<bool> },
-    /// It keeps the memory of that container on this NUMA node; it needs `cpuset`.
+    /// It keeps the memory of that container on this NUMA node; it needs the grant `cpuset`.
     StaysOn { node: u32 },
 }
 
-/// Writes a module that calls itself that; returns its file.
+/// Writes a module with this name; returns its file.
 pub(crate) fn write(folder: &Path, name: &str, evaluation: Evaluation) -> PathBuf {
     let file = folder.join(format!("{name}.wasm"));
     std::fs::write(&file, component(name, evaluation)).unwrap();
@@ -127,7 +126,7 @@ fn cpuset_imports() -> String {
     format!(r#"(import "{interface}" "set-memory-nodes" (func $set_nodes (param i32 i32 i32 i32 i32)))"#)
 }
 
-/// The call, with a list of one and an empty reason; none before there is a container.
+/// The call of the import, with a list of one and an empty reason; skipped before there is a container.
 fn stays_on(node: u32) -> String {
     format!(
         "(if (i32.ge_s (global.get $container) (i32.const 0)) (then
@@ -136,7 +135,7 @@ fn stays_on(node: u32) -> String {
     )
 }
 
-/// The calls, with an empty reason; none before there is a container.
+/// The calls of the imports, with an empty reason; skipped before there is a container.
 fn weighs(weight: Option<u32>, idle: Option<bool>) -> String {
     let mut calls = String::new();
     if let Some(weight) = weight {
@@ -163,7 +162,7 @@ fn exports() -> String {
     text
 }
 
-/// The record as the canonical ABI lays it out: three strings, no protocol, a schema, an evaluation a second.
+/// The record in the layout of the canonical ABI: three strings, no protocol, a schema, one evaluation per second.
 fn description(name: &str) -> String {
     let mut strings = Vec::new();
     let mut record = Vec::new();

@@ -1,4 +1,4 @@
-//! Who goes first on a CPU: what a plan says of batch containers on nodes that stand in files.
+//! CPU identity of batch containers: plans of nodes in files.
 
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ fn the_weight_of_reclaimed_resources_waits_while_its_container_is_idle() {
     facts["policies"].as_array_mut().unwrap().push(json!({"name": "reclaimed-resources"}));
     let planned = plan(&facts).says_only_notes();
     let rows = planned.decisions();
-    // Among pods it counts; between the containers of one all are equal.
+    // Among pods the weight counts; the containers of one pod are equal.
     let weights: Vec<_> = planned.rows().into_iter().filter(|row| row.contains("cpu.weight")).collect();
     assert_eq!(weights, ["container default/report/app cpu.weight 0", "pod default/report cpu.weight 79"]);
     let weight = |row: &&Value| row["knob"] == "cpu.weight" && row["level"] == "container";

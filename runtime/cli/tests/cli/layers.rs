@@ -1,4 +1,4 @@
-//! From ConfigMaps, namespace lists and annotations to one configuration a pod, and what is said of what cannot be used.
+//! From ConfigMaps, namespace lists and annotations to one configuration per pod, and the messages for unusable ones.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::qosm::{Run, cluster_map, limited, plan, pod, replay};
 const BURST: &str = "koordinator.sh/cpuBurst";
 const OLD_BURST: &str = "alibabacloud.com/cpuBurst";
 
-/// A kernel whose bursts show the configured percentage as it is: 1000 % of one CPU are 1000000 µs.
+/// A node with a kernel whose bursts show the configured percentage as it is: 1000 % of one CPU are 1000000 µs.
 fn node(pods: &[Value], maps: &[Value]) -> Value {
     json!({
         "host": {"cgroup": "v1", "driver": "cgroupfs", "kernel": "alibaba"},
@@ -22,7 +22,7 @@ fn web(annotations: &Value) -> Value {
     pod("web", annotations, &json!([limited("a", "1")]))
 }
 
-/// What the container's burst comes to; 0 = none is held.
+/// The container's burst in the plan; 0 if none is held.
 #[track_caller]
 fn burst(planned: &Run) -> u64 {
     let rows = planned.rows();
@@ -61,7 +61,7 @@ fn each_layer_wins_over_the_one_beneath_field_by_field() {
         ),
         (&json!({BURST: r#"{"cpuBurstPercent":500}"#}), &cluster, json!([matching.clone()]), 500_000),
         (&json!({BURST: r#"{"policy":"none"}"#}), &cluster, json!([]), 0),
-        // Empty and `null` are not said; letter case does not matter; 0 is said.
+        // Empty and `null` count as not set; letter case does not matter; 0 counts as set.
         (&json!({BURST: r#"{"policy":"","CPUBurstPercent":null}"#}), &cluster, json!([]), 200_000),
         (&json!({BURST: r#"{"cpuburstpercent":600}"#}), &cluster, json!([]), 600_000),
         (&json!({BURST: r#"{"cpuBurstPercent":0}"#}), &cluster, json!([]), 0),
@@ -83,7 +83,7 @@ fn the_first_strategy_that_matches_counts_and_later_ones_are_reported_to_be_idle
     let planned = plan(&node(&[web(&json!({}))], &[strategy(&cluster, &strategies)]));
     planned.says(1, &["slo-controller-config: cpu-burst-config: nodeStrategies[1]", "no effect"]);
     assert_eq!(burst(&planned), 200_000);
-    // Without a selector a strategy matches no node, which is reported as well.
+    // A strategy without a selector matches no node, which is reported as well.
     let strategies = json!([
         {"cpuBurstPercent": 900},
         {"nodeSelector": {"matchLabels": {"pool": "web"}}, "cpuBurstPercent": 300},
@@ -113,7 +113,7 @@ fn namespace_lists_switch_on_and_off_from_either_namespace() {
         assert_eq!(burst(&enabled), 1_000_000);
         let disabled = plan(&node(&[web(&json!({}))], &[all.clone(), lists(&off, home)])).says_nothing_else();
         assert_eq!(burst(&disabled), 0);
-        // The pod's own word is above the list; a word that says nothing is not.
+        // The pod's annotation is above the list, but only if it sets the policy.
         let own = plan(&node(&[web(&json!({BURST: r#"{"policy":"auto"}"#}))], &[all.clone(), lists(&off, home)]));
         assert_eq!(burst(&own.says_nothing_else()), 1_000_000);
         let silent = plan(&node(&[web(&json!({BURST: r#"{"cpuBurstPercent":500}"#}))], &[all, lists(&off, home)]));
@@ -201,7 +201,7 @@ fn a_key_that_breaks_keeps_its_last_good_text_and_one_that_is_gone_says_nothing(
 
 #[test]
 fn qos_classes_are_read_where_they_are_written() {
-    // An LSR pod is left alone, wherever it says so; a word that is no class counts as none and is reported.
+    // An LSR pod is left alone, wherever its class is set; an unknown class counts as none and is reported.
     for (field, key, class, expected) in [
         ("labels", "koordinator.sh/qosClass", "LSR", 0),
         ("labels", "alibabacloud.com/qosClass", "LSR", 0),

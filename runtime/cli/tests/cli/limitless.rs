@@ -1,4 +1,4 @@
-//! Kernels on which a bound is worse than none, and groups that nothing bounds: what a plan says of them.
+//! Kernels on which a bound is harmful, and groups that nothing bounds: plans for them.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Memory locality on nodes that stand in files: what a plan says of it, and a recorded migration played again.
+//! Memory locality: plans of nodes in files, and the replay of a recorded migration.
 
 use serde_json::{Value, json};
 

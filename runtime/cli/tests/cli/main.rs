@@ -1,5 +1,5 @@
-//! The real binary, as a script or a person runs it: plans and replays of nodes that stand in files, against the
-//! specifications; what it says when it is asked wrongly. Needs no root and touches no cgroup.
+//! The real binary, as a script or a user runs it: plans and replays of nodes in files, against the specifications; its messages
+//! for invalid usage. Needs no root and touches no cgroup.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod author;

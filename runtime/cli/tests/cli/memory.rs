@@ -61,13 +61,13 @@ fn high_stands_between_request_and_limit() {
         ("0", "100Mi", 80, Some("83886080")),
         ("2Gi", "6Gi", 80, Some("5583454208")),
         ("1Gi", "1Gi", 40, Some("1073741824")),
-        // What is not requested is requested like the limit, as the API server fills it in.
+        // A missing request equals the limit, as the API server sets it.
         ("", "100Mi", 80, Some("104857600")),
         ("50Mi", "100Mi", 100, Some("104857600")),
         // No limit: the node's 30 GiB.
         ("2Gi", "", 50, Some("17179869184")),
         ("0", "0", 80, Some("25769803776")),
-        // 0 lifts the bound, which is lifted already.
+        // 0 removes the bound, which does not exist.
         ("1Gi", "2Gi", 0, None),
     ] {
         let web = pod("web", &qos(&json!({"throttlingPercent": percent})), &json!([memory("a", request, limit)]));
@@ -137,7 +137,7 @@ fn low_and_high_never_stand_below_min() {
         [
             "container default/web/a memory.low 104857600",
             "pod default/web memory.low 104857600",
-            // A parent covers what its children are given.
+            // A parent covers the protection of its children.
             "tier burstable memory.low 104857600",
             "tier kubepods memory.low 104857600",
         ]
@@ -244,7 +244,7 @@ fn a_class_that_is_not_enabled_means_hands_off() {
         let map = json!({"clusterStrategy": {"lsClass": {"memoryQOS": class}}});
         let mut facts = node(&[pod("web", &json!({}), &json!([memory("a", "1Gi", "2Gi")]))]);
         facts["configMaps"] = json!([cluster_map("resource-qos-config", &map)]);
-        // What the kubelet's own memory QoS put there is not ours to undo.
+        // Values of the kubelet's own MemoryQoS stay.
         facts["cgroups"] = json!([{"pod": "default/web", "container": "a", "files": {"memory.min": "4096", "memory.high": "1610612736"}}]);
         assert!(plan(&facts).says_nothing_else().rows().is_empty());
     }
@@ -268,7 +268,7 @@ fn pods_and_containers_that_do_not_run_do_not_count() {
     let mut pending = pod("pending", &body, &json!([memory("a", "1Gi", "1Gi")]));
     pending["status"] = json!({"phase": "Pending", "qosClass": "Burstable"});
     let rows = plan(&node(&[ended, pending])).says_nothing_else().rows();
-    // The pending pod's group is there and its request is promised; its container has no group yet.
+    // The pending pod's group exists and its request counts; its container has no group yet.
     assert_eq!(
         rows,
         [
@@ -353,7 +353,7 @@ fn a_protected_namespace_is_never_touched() {
     assert_eq!(planned.rows(), [""; 0]);
 }
 
-/// The groups above it go on counting what it holds: otherwise its protection would be worth nothing.
+/// The groups above a paused pod still count what it holds: otherwise its protection would be worth nothing.
 #[test]
 fn a_paused_pod_keeps_its_share_in_the_groups_above_it() {
     let containers = json!([memory("a", "1Gi", "")]);
@@ -374,7 +374,7 @@ fn a_paused_pod_keeps_its_share_in_the_groups_above_it() {
             "tier kubepods memory.min 0",
         ]
     );
-    // One that was paused from the start is not counted at all.
+    // A pod that was paused from the start is not counted at all.
     assert_eq!(
         plan(&node(&[{
             let mut held = web(qos(&json!({"minLimitPercent": 100})));
@@ -386,7 +386,7 @@ fn a_paused_pod_keeps_its_share_in_the_groups_above_it() {
     );
 }
 
-/// Three knobs of a pod and of each of its containers, and one kernel that has none of them.
+/// Three knobs of a pod and of each of its containers, on a kernel that has none of them.
 #[test]
 fn a_missing_kernel_feature_is_one_event_for_a_pod() {
     let asked = qos(&json!({"minLimitPercent": 50, "lowLimitPercent": 50, "throttlingPercent": 80}));

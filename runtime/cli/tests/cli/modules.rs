@@ -1,4 +1,4 @@
-//! Modules: inspected, compiled in a child, kept.
+//! Modules: inspected, compiled in a child, cached.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -77,7 +77,7 @@ fn children(parent: u32) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name stands in parentheses and may hold anything; after it come the state and the parent.
+        // The name is in parentheses and may contain anything; the state and the parent follow it.
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
         if after.split_whitespace().nth(1).and_then(|pid| pid.parse().ok()) == Some(parent) {
             lines.push(fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " "));
@@ -103,7 +103,7 @@ fn a_module_is_compiled_in_a_child() {
     assert!(seen.iter().any(|line| line.trim_end().ends_with("compile-module")), "{seen:?}");
 }
 
-/// The files that modules were compiled to.
+/// The files of compiled modules.
 fn compiled(cache: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache.join("qosm/modules/compiled")).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::qosm::{cluster_map, limited, plan, play, pod, replay, run};
 
-/// A node of 64 GiB whose cluster asks for this.
+/// A node of 64 GiB, and a cluster with this strategy.
 fn facts(strategy: &Value) -> Value {
     json!({
         "host": {
@@ -15,7 +15,7 @@ fn facts(strategy: &Value) -> Value {
     })
 }
 
-/// A second in which so much memory is available.
+/// A second in which this many GiB of memory are available.
 fn second(available_gib: u64) -> Value {
     json!({"node": {"memoryAvailableBytes": available_gib << 30}})
 }

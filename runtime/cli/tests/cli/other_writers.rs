@@ -1,4 +1,4 @@
-//! Another program writes a knob that is held: the kubelet, a reset, a person.
+//! Another program writes a held knob: the kubelet, a reset, a user.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Where files are: drivers, cgroup versions, tiers, runtimes, nested roots, static pods.
+//! Paths of files: drivers, cgroup versions, tiers, runtimes, nested roots, static pods.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::qosm::{Run, plan, pod};
 
 const UID: &str = "6553a60b-2b97-442a-b6da-a5704d81dd98";
 
-/// A pod of a Kubernetes QoS class whose knob every host of these tests has.
+/// A pod of a Kubernetes QoS class with a knob that every host of these tests has.
 fn of_class(class: &str, uid: &str, container_id: &str) -> Value {
     let mut pod = pod("web", &json!({"koordinator.sh/memoryQOS": r#"{"oomKillGroup":1}"#}), &json!([{"name": "a"}]));
     pod["metadata"]["uid"] = uid.into();
@@ -29,7 +29,7 @@ fn node(host: &Value, pod: &Value) -> Value {
     facts
 }
 
-/// The folders of pod and container, without the mount; empty where nothing is written.
+/// The folders of pod and container, without the mount point; empty if nothing is written.
 fn folders(planned: &Run) -> [String; 2] {
     let rows = planned.decisions();
     ["pod", "container"].map(|level| {
@@ -129,7 +129,7 @@ fn a_static_pods_group_is_named_after_its_hash() {
     web["metadata"]["annotations"]["kubernetes.io/config.mirror"] = hash.into();
     web["metadata"]["annotations"]["kubernetes.io/config.hash"] = hash.into();
     let host = json!({"driver": "cgroupfs", "cgroup": "v2"});
-    // Every owner of a pod may write annotations.
+    // Any pod owner may write annotations.
     let planned = plan(&node(&host, &web));
     assert_eq!(folders(&planned)[0], format!("kubepods/burstable/pod{UID}"));
     planned.says(1, &["pod default/web", "kubernetes.io/config.mirror", "the kubelet did not make this mirror"]);

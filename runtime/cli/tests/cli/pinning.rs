@@ -1,10 +1,10 @@
-//! CPUs of a pod's own, replayed: beside a kubelet whose CPU manager is known, static, or not known.
+//! Exclusive CPUs, replayed: beside a kubelet whose CPU manager is known, static, or unknown.
 
 use serde_json::{Value, json};
 
 use crate::qosm::replay;
 
-/// A Guaranteed pod that asks for two CPUs of its own: one that the kubelet's static manager would give some.
+/// A Guaranteed pod that requests two exclusive CPUs: the kubelet's static manager would give it some, too.
 fn asking(name: &str) -> Value {
     let amounts = json!({"cpu": "2", "memory": "1Gi"});
     json!({
@@ -15,7 +15,7 @@ fn asking(name: &str) -> Value {
     })
 }
 
-/// What is decided on a node of eight CPUs, at once and later.
+/// The decisions on a node of eight CPUs, at once and later.
 fn decided(manager_state: &Value, cgroups: &Value) -> (Vec<String>, Vec<String>) {
     let mut host = json!({"cpus": 8});
     if !manager_state.is_null() {

@@ -1,4 +1,4 @@
-//! Running the binary, and reading what it prints.
+//! Runs the binary and reads its output.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The binary under test.
 pub(crate) const QOSM: &str = env!("CARGO_BIN_EXE_qosm");
 
-/// Where the default modules are. A test of the product without its modules shows nothing, so there is no way around them.
+/// Folder of the default modules. A test of the product without its modules shows nothing, so they are required.
 pub(crate) fn modules() -> &'static Path {
     static MODULES: LazyLock<PathBuf> = LazyLock::new(|| {
         let said = ["QOSM_MODULE_DIR", "QOSM_MODULES"].into_iter().find_map(std::env::var_os).map(PathBuf::from);
@@ -36,7 +36,7 @@ pub(crate) fn repository(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -44,12 +44,12 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// Runs with these arguments and this on standard input. Compiled modules are kept from run to run, as on a laptop.
+/// Runs qosm with these arguments and this standard input. Compiled modules are cached from run to run, as for a user.
 pub(crate) fn run(args: &[&str], stdin: &str) -> Run {
     run_with_cache(args, stdin, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-cache"))
 }
 
-/// The same, with compiled modules kept in a folder of the caller's.
+/// The same with another cache folder.
 pub(crate) fn run_with_cache(args: &[&str], stdin: &str, cache: &Path) -> Run {
     let mut command = Command::new(QOSM);
     command.args(args).env("QOSM_MODULE_DIR", modules()).env("XDG_CACHE_HOME", cache).env("NO_COLOR", "1");
@@ -72,7 +72,7 @@ pub(crate) fn finish(mut command: Command, stdin: &str) -> Run {
 }
 
 impl Run {
-    /// Fails unless it ended with that code and said all of this on standard error.
+    /// Fails unless the run ended with this code and printed all of these words on standard error.
     #[track_caller]
     pub(crate) fn says(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{self:#?}");
@@ -81,7 +81,7 @@ impl Run {
         }
     }
 
-    /// Fails unless all went well and nothing but notes had to be said.
+    /// Fails unless the run succeeded and printed only notes on standard error.
     #[track_caller]
     pub(crate) fn says_only_notes(self) -> Self {
         let are_notes = self.stderr.lines().all(|line| line.starts_with("note: "));
@@ -89,7 +89,7 @@ impl Run {
         self
     }
 
-    /// Fails unless all went well and nothing had to be said.
+    /// Fails unless the run succeeded and printed nothing on standard error.
     #[track_caller]
     pub(crate) fn says_nothing_else(self) -> Self {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{self:#?}");
@@ -108,7 +108,7 @@ impl Run {
         self.json()["decisions"].clone()
     }
 
-    /// One document a line.
+    /// The documents on standard output, one per line.
     #[track_caller]
     pub(crate) fn lines(&self) -> Vec<Value> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|error| unreachable!("{error} in {line}"));
@@ -122,13 +122,13 @@ impl Run {
     }
 }
 
-/// What would be written on a node.
+/// Plans for a node.
 #[track_caller]
 pub(crate) fn plan(facts: &Value) -> Run {
     run(&["plan", "--facts", "-", "-o", "json"], &facts.to_string())
 }
 
-/// What is decided at each tick, one list of rows a tick, the one of the facts first.
+/// The decisions of each tick, as one list of rows per tick; the first list is that of the facts.
 #[track_caller]
 pub(crate) fn replay(facts: &Value, ticks: &[Value]) -> Vec<Vec<String>> {
     let played = play(facts, ticks);
@@ -136,7 +136,7 @@ pub(crate) fn replay(facts: &Value, ticks: &[Value]) -> Vec<Vec<String>> {
     played.lines().iter().map(|line| report(&line["decisions"])).collect()
 }
 
-/// The same, whatever it comes to.
+/// Replays a recording; the run may fail.
 pub(crate) fn play(facts: &Value, ticks: &[Value]) -> Run {
     play_with(&[], facts, ticks)
 }
@@ -147,7 +147,7 @@ pub(crate) fn play_with(flags: &[&str], facts: &Value, ticks: &[Value]) -> Run {
     run(&[&["replay", "-"], flags].concat(), &lines)
 }
 
-/// Rows as text, sorted: in which order they are written is the host's business and tested there.
+/// Rows as text, sorted: the order of writing is tested in the host.
 #[track_caller]
 pub(crate) fn report(rows: &Value) -> Vec<String> {
     let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
@@ -174,7 +174,7 @@ pub(crate) fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Those rows that are about one knob.
+/// The rows about one knob.
 pub(crate) fn only(rows: &[String], knob: &str) -> Vec<String> {
     rows.iter().filter(|row| row.split(' ').nth(2) == Some(knob)).cloned().collect()
 }

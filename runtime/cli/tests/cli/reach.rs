@@ -1,4 +1,4 @@
-//! Whom a policy may act on, and what it may take from whom.
+//! Which pods a policy may act on, and whose knobs it may take.
 
 use serde_json::{Value, json};
 

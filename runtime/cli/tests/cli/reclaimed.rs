@@ -1,4 +1,4 @@
-//! Reclaimed resources on nodes that stand in files: what a plan says of a batch pod, and use played again to the amounts that follow from it.
+//! Reclaimed resources on nodes that stand in files: the plan of a batch pod, and replays of usage with the resulting amounts.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn facts(strategy: &str) -> Value {
 
 const ENABLED: &str = r#"{"enable": true, "cpuReclaimThresholdPercent": 80, "memoryReclaimThresholdPercent": 75}"#;
 
-/// 10 seconds in which web used this many CPUs, the batch pod half of one, and everything outside of pods one.
+/// 10 seconds in which `web` used this many CPUs, the batch pod half of one, and processes outside of pods one.
 fn seconds(web: u64) -> Value {
     let group = |cpus_in_tenths: u64, gib: u64| json!({"cpuUsageUsec": cpus_in_tenths * 1_000_000, "memory": {"usageBytes": gib * GIB}});
     json!({
@@ -71,7 +71,8 @@ fn recorded_use_plays_again_to_the_same_amounts() {
         .flat_map(|line| line["resources"].as_array().cloned().unwrap_or_default())
         .filter(|resource| resource["name"] == "kubernetes.io/batch-cpu")
         .collect();
-    // 8 - 1.6 - 1 - 1 CPUs at first; it falls as the average rises, to what 4 CPUs leave, within the tenth that is not worth telling.
+    // 8 - 1.6 - 1 - 1 CPUs at first; the amount falls as the average rises, to what 4 CPUs leave, within the
+    // tenth that is too little to report.
     assert_eq!(published[0]["amount"], 4400, "{published:#?}");
     let reason = "capacity 8000m - margin 1600m - system 1000m - high-priority use 1000m";
     assert_eq!(published[0]["reason"], reason);
@@ -80,8 +81,8 @@ fn recorded_use_plays_again_to_the_same_amounts() {
     assert!((1400..=1555).contains(amounts.last().unwrap()), "{amounts:?}");
 }
 
-/// koordinator: GetHostAppHPUsed. Of applications beside Kubernetes what those of high priority use is the system's; batch ones leave theirs to
-/// batch pods.
+/// koordinator: GetHostAppHPUsed. The usage of high-priority applications beside Kubernetes counts as the system's; batch
+/// applications leave theirs to batch pods.
 #[test]
 fn what_batch_applications_use_is_offered_to_batch_pods() {
     let applications = json!({"applications": [

@@ -1,4 +1,4 @@
-//! Recordings: pods that come, change and go, and what a line of output holds.
+//! Recordings: pods that come, change and go, and the content of an output line.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn throttled() -> Value {
     })
 }
 
-/// What is told of policies that want different values, over some ticks of throttling.
+/// The problems of policies that want different values, over some ticks of throttling.
 fn ties(policies: Value, pods: &[Value]) -> Vec<String> {
     let facts = json!({"host": {"cgroup": "v2", "driver": "systemd", "cpus": 8}, "policies": policies, "pods": pods});
     let ticks: Vec<Value> = std::iter::repeat_n(throttled(), 12).collect();
@@ -94,7 +94,7 @@ fn a_line_has_tick_time_and_decisions() {
     assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
 }
 
-/// Whatever rises does so from the pod down, whatever falls from the container up; bursts stay below quotas throughout.
+/// Quotas rise from the pod down and fall from the container up; bursts stay below quotas throughout.
 #[test]
 fn decisions_are_reported_in_the_order_in_which_they_are_written() {
     let order = |line: &Value| -> Vec<String> {
@@ -103,7 +103,7 @@ fn decisions_are_reported_in_the_order_in_which_they_are_written() {
     };
     let gone = json!({"pods": {"upserted": [web("none", "2")]}});
     let lines = play(&facts(&[web("auto", "2")]), &[throttled(), gone]).lines();
-    // The bursts stay: the kubelet may write the former quota at any time, which the kernel refuses below the burst.
+    // The bursts stay lower: the kubelet may write the former quota at any time, which the kernel refuses below the burst.
     assert_eq!(order(&lines[1]), ["pod cpu.quota", "container cpu.quota"]);
     assert_eq!(order(&lines[2]), ["container cpu.burst", "container cpu.quota", "pod cpu.burst", "pod cpu.quota"]);
 }
@@ -137,7 +137,7 @@ fn a_restarted_container_starts_from_its_base_and_leaves_no_surplus() {
     let played = replay(&facts(&[with_id("one")]), &[throttled(), throttled(), restarted, throttled()]);
     assert_eq!(played[2], ["container default/web/a cpu.quota 288000", "pod default/web cpu.quota 288000"]);
     assert!(played[3].contains(&"pod default/web cpu.quota 200000".to_owned()), "{played:?}");
-    // A first reading gives no value; from the second on there is one.
+    // The first reading gives no value; from the second on there is one.
     assert_eq!(played[4], ["container default/web/a cpu.quota 240000", "pod default/web cpu.quota 240000"]);
 }
 
@@ -209,7 +209,7 @@ fn an_alarm_brings_an_evaluation_forward_and_no_faster_than_allowed() {
         })
     };
     let nothing = json!({"windowMillis": 60, "node": {"cpuUsageUsec": 0}});
-    // The second alarm comes too soon after the first, and is answered as soon as it may be.
+    // The second alarm comes too soon after the first, and is handled as soon as the gap is over.
     let played = play(&facts, &[calm, alarm(300, 500), alarm(150, 0), nothing.clone(), nothing]);
     let raises: Vec<_> = played
         .lines()

@@ -1,5 +1,4 @@
-//! Completions in the shells that they are for, beside something that answers like an agent. Needs Debian's `zsh` and `fish`, which
-//! `cargo xtask setup` installs.
+//! Completions in real shells, with a fake agent. Needs Debian's `zsh` and `fish`, which `cargo xtask setup` installs.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -12,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::qosm::QOSM;
 
-/// How each shell is asked: the program, its flags that keep the user's own configuration out, and the script that asks.
+/// Each shell's program, its flags that exclude the user's own configuration, and the script that requests completions.
 const SHELLS: [(&str, &[&str], &str); 3] = [
     ("bash", &["--norc", "--noprofile"], "offered.bash"),
     ("zsh", &["-f"], "offered.zsh"),
     ("fish", &["--no-config"], "offered.fish"),
 ];
 
-/// How long a line may be asked again. A completion waits for the agent no longer than a person would, and a busy machine answers later.
+/// Total time of the attempts for one line. A completion waits only briefly for the agent, and a busy machine may answer later.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -49,7 +48,7 @@ fn shells_offer_verbs_and_what_the_agent_has_of_that_noun() {
     }
 }
 
-/// A folder with `qosm` in it, and something that answers at a socket until the test ends.
+/// A folder with `qosm` in it, and a fake agent that answers until the test ends.
 struct Desk {
     folder: tempfile::TempDir,
 }
@@ -63,7 +62,7 @@ impl Desk {
         Self { folder }
     }
 
-    /// What a shell offers for the beginning of a line; asked again while it has none of these words.
+    /// The completions that a shell offers for the beginning of a line; repeated while none of these words is among them.
     fn ask_until_offered(&self, shell: (&str, &[&str], &str), line: &str, words: &[&str]) -> BTreeSet<String> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -71,15 +70,15 @@ impl Desk {
             let is_late = Instant::now() >= until;
             match answer {
                 Ok(found) if is_late || words.iter().any(|word| found.contains(*word)) => return found,
-                // Flags alone: the agent's answer came too late.
+                // Only flags: the agent's answer came too late.
                 Ok(_) => {}
-                // A shell that was offered nothing has no list to print.
+                // A shell without completions prints no list.
                 Err(complaint) => assert!(!is_late, "{}: `{line}`: {complaint}", shell.0),
             }
         }
     }
 
-    /// What a shell offers for the beginning of a line, or what it says as it fails.
+    /// The completions that a shell offers for the beginning of a line, or its error.
     fn ask(&self, (shell, flags, script): (&str, &[&str], &str), line: &str) -> Result<BTreeSet<String>, String> {
         let own = tempfile::tempdir().unwrap();
         let script: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/shells").join(script);
@@ -95,21 +94,21 @@ impl Desk {
         if !output.status.success() {
             return Err(format!("{printed}{}", String::from_utf8_lossy(&output.stderr)));
         }
-        // bash ends a word with the blank that is to follow it.
+        // bash ends a word with the blank that follows it.
         Ok(printed.lines().map(|word| word.trim_end().to_owned()).collect())
     }
 }
 
 fn answer(listener: &UnixListener) {
     for stream in listener.incoming() {
-        // Who asked may have given up; the next one is answered all the same.
+        // The client may have given up; the next one is answered anyway.
         let Ok(mut stream) = stream else { continue };
         let mut head = [0; 4096];
         let Ok(length) = stream.read(&mut head) else { continue };
         let head = String::from_utf8_lossy(&head[..length]);
         let body = known(head.split(' ').nth(1).unwrap_or_default()).to_string();
         let length = body.len();
-        // Who has seen enough may have gone.
+        // The client may be gone.
         let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
     }
 }

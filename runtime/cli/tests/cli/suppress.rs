@@ -1,4 +1,4 @@
-//! Batch pods that are held back on nodes that stand in files: what a plan says of them, and load played again.
+//! Suppression of batch pods: plans and replays of nodes in files.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn facts(cgroup: &str, strategy: &Value, policy: &Value) -> Value {
     })
 }
 
-/// A second in which the server and the batch job used so much, in thousandths of a CPU.
+/// A second with this usage of the server and of the batch job, in thousandths of a CPU.
 fn second(web: u64, report: u64) -> Value {
     let usec = |milli: u64| json!({"cpuUsageUsec": milli * 1000});
     json!({
@@ -98,7 +98,7 @@ fn a_shadow_writes_nothing_and_its_recording_says_which_cpus_it_would_have_given
     let would: Vec<_> = played.lines().iter().map(would).collect();
     let active = replay(&of("active"), &ticks);
     assert!(!active[1].is_empty());
-    // The first time, the same as the active policy; after that, each for itself.
+    // The first decision equals that of the active policy; after that, each continues separately.
     for row in active[1].iter().filter(|row| row.starts_with("tier ")) {
         assert!(would[1].contains(row), "{row}: {would:#?}");
     }

@@ -1,4 +1,4 @@
-//! Other owners of memory's knobs, the kubelet's MemoryQoS above all: what they protect stays protected, and no fight goes unreported.
+//! Other writers of memory knobs, above all the kubelet's MemoryQoS: what they protect stays protected, and every conflict is reported.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::qosm::{container, only, plan, play, pod, replay, report, run};
 
 const GIB: u64 = 1 << 30;
 
-/// `web` asks for half of its GiB; `db` is not configured, and has 8 GiB from the kubelet.
+/// `web` protects half of its GiB; `db` is not configured, and has 8 GiB from the kubelet.
 fn node(percent: u64, cgroups: Value) -> Value {
     json!({
         "host": {"cgroup": "v2", "driver": "cgroupfs"},
@@ -35,7 +35,7 @@ fn of_pod(knob: &str, pod: &str, bytes: u64) -> [Value; 2] {
     [json!({"pod": pod, "files": files}), json!({"pod": pod, "container": "a", "files": files})]
 }
 
-/// What the kubelet's MemoryQoS has put there: on `db`, on the tiers, and on `web` if `web` is not 0.
+/// Values of the kubelet's MemoryQoS: on `db`, on the tiers, and on `web` if `web` is not 0.
 fn memory_qos(knob: &str, web: u64, tiers: u64) -> Value {
     let mut cgroups = vec![kubelet(knob, "burstable", tiers), kubelet(knob, "kubepods", tiers)];
     cgroups.extend(of_pod(knob, "default/db", 8 * GIB));

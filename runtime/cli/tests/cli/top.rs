@@ -1,4 +1,4 @@
-//! `qosm top` from a recording, where there is no terminal: one look.
+//! `qosm top` from a recording without a terminal: it prints one moment.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Weights and `cpu.idle`, planned and replayed: what is written, what waits, and what others make of it.
+//! Weights and `cpu.idle`, planned and replayed: what is written, what waits, and writes by other programs.
 
 use std::path::Path;
 
@@ -138,7 +138,7 @@ fn a_pod_that_leaves_gets_idle_lifted_before_its_weight() {
 fn who_wrote_a_weight_decides_what_becomes_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let facts = facts(folder.path(), "v2", &[("heavy", Some(250), None)]);
-    // A reload of systemd; the runtime on a resize, by either of its formulas; a person.
+    // A reload of systemd; the runtime at a resize, by either of its formulas; a user.
     let straight = [json!({"pods": {"upserted": [web("1")]}}), written("cpu.weight", "39"), json!({})];
     let curved = [json!({"pods": {"upserted": [web("2")]}}), written("cpu.weight", "174"), json!({})];
     for (ticks, kind) in [

@@ -1,5 +1,5 @@
-//! An agent under the chart's service account, beside the node that it works for: started, killed and asked like any process, with
-//! no more rights than a pod of the DaemonSet has.
+//! An agent under the chart's service account, beside the node that it works for: a process of the test, with the permissions of
+//! a pod of the DaemonSet.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use crate::node::{NODE, apply, cgroup_root, get, kubectl, said, try_kubectl};
 use crate::waiting::wait_until;
 
-/// Where the chart is installed.
+/// Namespace of the chart.
 pub(crate) const NAMESPACE: &str = "qosm-system";
-/// The user that an agent is.
+/// User name of agents.
 pub(crate) const USER: &str = "system:serviceaccount:qosm-system:qosm-agent";
 const CONTROLLER_USER: &str = "qosm-controller";
-/// What of the chart runs nothing.
+/// Kinds of the chart's objects that run nothing.
 const RULES: [&str; 8] = [
     "ServiceAccount",
     "ClusterRole",
@@ -47,7 +47,7 @@ pub(crate) fn rendered(more: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// CRDs, service accounts and roles, as the chart has them, unless they are there: another test may have taken them away since.
+/// Installs the chart's CRDs, service accounts and roles if they are missing: another test may have removed them.
 fn installed() {
     let there = ["serviceaccount/qosm-agent", "clusterrolebinding/qosm-agent", "namespace/koordinator-system"];
     if there.iter().any(|name| try_kubectl(&["get", name, "--namespace", NAMESPACE]).is_err()) {
@@ -55,18 +55,18 @@ fn installed() {
         let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let rules = rendered(&[]).into_iter().filter(|object| RULES.contains(&object["kind"].as_str().unwrap()));
         let items: Vec<Value> = [NAMESPACE, "koordinator-system"].into_iter().map(namespace).chain(rules).collect();
-        // All at once: where a kernel is slow to start programs, one kubectl takes seconds.
+        // One kubectl for all objects: on a kernel that is slow to start programs, each takes seconds.
         apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
     }
 }
 
-/// The CRDs, and waits until objects of theirs can be asked for.
+/// Installs the CRDs, and waits until the API server serves them.
 pub(crate) fn install_crds() {
     let crds = Command::new(env!("CARGO_BIN_EXE_qosm")).arg("crds").output().unwrap();
     apply(&String::from_utf8(crds.stdout).unwrap());
     for name in ["policymodules", "nodepolicyreports"] {
         kubectl(&["wait", "--for=condition=Established", &format!("crd/{name}.qosm.io"), "--timeout=180s"]);
-        // The API server tells of the kind a moment after it is established, and kubectl caches its answer.
+        // The API server serves the kind a moment after it is established, and kubectl caches its answer.
         wait_until(&format!("{name} to be served"), || try_kubectl(&["get", name]).is_ok());
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn kubeconfig(folder: &Path, account: &str) -> PathBuf {
     kubeconfig_of(folder, account, &json!({"token": token(account, "Node", NODE, &uid)}))
 }
 
-/// A token that ends with an object.
+/// A token that is bound to an object, and ends with it.
 pub(crate) fn token(account: &str, kind: &str, name: &str, uid: &str) -> String {
     let token = kubectl(&[
         "create",
@@ -92,7 +92,7 @@ pub(crate) fn token(account: &str, kind: &str, name: &str, uid: &str) -> String 
     token.trim().to_owned()
 }
 
-/// A kubeconfig for this cluster that says who asks.
+/// A kubeconfig for this cluster with the credentials `user`.
 pub(crate) fn kubeconfig_of(folder: &Path, account: &str, user: &Value) -> PathBuf {
     let mut config: Value =
         serde_json::from_str(&kubectl(&["config", "view", "--raw", "--minify", "--flatten", "--output=json"])).unwrap();
@@ -102,20 +102,20 @@ pub(crate) fn kubeconfig_of(folder: &Path, account: &str, user: &Value) -> PathB
     path
 }
 
-/// A process of the binary that ends with the test.
+/// An agent process that ends with the test.
 pub(crate) struct Agent {
     process: Child,
     folder: PathBuf,
-    /// Takes the folder away, unless it is to stay.
+    /// Removes the folder when dropped; `None` if the folder stays.
     _temporary: Option<tempfile::TempDir>,
     kubeconfig: PathBuf,
 }
 
-/// The runtime's socket for plug-ins; it is not where the agent looks by itself.
+/// The runtime's NRI socket; not the agent's default path.
 pub(crate) const NRI_SOCKET: &str = "/run/qosm-test-node/nri/nri.sock";
 
 impl Agent {
-    /// Starts one, and waits until it works.
+    /// Starts an agent, and waits until a policy runs.
     #[track_caller]
     pub(crate) fn start() -> Self {
         let agent = Self::spawn();
@@ -123,7 +123,7 @@ impl Agent {
         agent
     }
 
-    /// Starts one, and does not wait.
+    /// Starts an agent without waiting.
     pub(crate) fn spawn() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = kubeconfig(folder.path(), "qosm-agent");
@@ -134,7 +134,7 @@ impl Agent {
         Self { process, folder: folder.path().to_owned(), _temporary: Some(folder), kubeconfig }
     }
 
-    /// Starts one in a folder that stays, or goes on there.
+    /// Starts an agent in a folder that stays, or continues there.
     #[track_caller]
     pub(crate) fn start_to_stay(folder: &Path) -> Self {
         std::fs::create_dir_all(folder).unwrap();
@@ -145,14 +145,15 @@ impl Agent {
         agent
     }
 
-    /// The same, asking by this kubeconfig.
+    /// As [`Self::spawn`], with this kubeconfig.
     pub(crate) fn spawn_with(folder: tempfile::TempDir, kubeconfig: PathBuf) -> Self {
         installed();
         let process = spawn(folder.path(), &kubeconfig, &[]);
         Self::in_temporary(process, folder, kubeconfig)
     }
 
-    /// Starts one that is a plug-in of the node's container runtime, and waits until it is registered and works. No tick comes to its help.
+    /// Starts an agent that is a plug-in of the node's container runtime, and waits until it is registered and works. Ticks are
+    /// long, so that only NRI sets knobs early.
     #[track_caller]
     pub(crate) fn start_beside_the_runtime() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -160,7 +161,7 @@ impl Agent {
         let config = folder.path().join("agent.json");
         std::fs::write(&config, json!({"nri": {"socket": NRI_SOCKET}}).to_string()).unwrap();
         let config = config.display().to_string();
-        // A port that is free now; the next moment it is the agent's.
+        // A free port, which the agent binds a moment later.
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         std::fs::write(folder.path().join("metrics-address"), &address).unwrap();
         let flags = ["--agent-config", &config, "--tick-millis", "5000", "--metrics-listen", &address];
@@ -171,7 +172,7 @@ impl Agent {
         agent
     }
 
-    /// Waits until the container runtime has it for a plug-in.
+    /// Waits until the container runtime has registered the agent as a plug-in.
     #[track_caller]
     pub(crate) fn wait_until_registered(&self) {
         wait_until("the runtime has the agent for a plug-in", || {
@@ -179,7 +180,7 @@ impl Agent {
         });
     }
 
-    /// What became of containers that were about to start, by the word for it in the metrics.
+    /// Number of container starts by outcome, from the metrics.
     pub(crate) fn starts(&self) -> std::collections::BTreeMap<String, u64> {
         let address = std::fs::read_to_string(self.folder.join("metrics-address")).unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -195,19 +196,19 @@ impl Agent {
             .collect()
     }
 
-    /// Its process.
+    /// The agent's process ID.
     pub(crate) fn pid(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_child(&self.process)
     }
 
-    /// Starts one that sees a node without other work than that of its pods, and waits until it works: whether others use this
-    /// machine would decide otherwise what a policy does.
+    /// Starts an agent that sees a node without other load than its pods', and waits until it works: the load of this machine
+    /// would otherwise affect the policies.
     #[track_caller]
     pub(crate) fn start_on_a_calm_node() -> Self {
         Self::start_on_a_calm_node_with(&json!({}))
     }
 
-    /// The same with a configuration of its own.
+    /// As [`Self::start_on_a_calm_node`], with a configuration of its own.
     #[track_caller]
     pub(crate) fn start_on_a_calm_node_with(config: &Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -228,7 +229,7 @@ impl Agent {
         agent
     }
 
-    /// From now on `percent` percent of the memory are available on its calm node.
+    /// Makes `percent` percent of the memory available on the agent's calm node.
     pub(crate) fn say_available_memory(&self, percent: u64) {
         say_available_memory(&self.folder.join("proc"), percent);
     }
@@ -238,7 +239,7 @@ impl Agent {
         wait_until("a policy runs", || self.ask(&["get", "policies"]).is_ok_and(|report| report.contains("running")));
     }
 
-    /// Asks through the admin socket; what it prints, or why not.
+    /// Runs a command against the admin socket. Returns its output, or its error.
     pub(crate) fn ask(&self, args: &[&str]) -> Result<String, String> {
         let output = Command::new(env!("CARGO_BIN_EXE_qosm"))
             .args(args)
@@ -250,29 +251,29 @@ impl Agent {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// What it said so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// As a power cut would.
+    /// Kills the agent, as a power cut would.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Starts it again on the same state.
+    /// Starts the agent again on the same state.
     pub(crate) fn start_again(&mut self) {
         self.spawn_again();
         self.wait_until_ready();
     }
 
-    /// The same, without waiting.
+    /// As [`Self::start_again`], without waiting.
     pub(crate) fn spawn_again(&mut self) {
         self.process = spawn(&self.folder, &self.kubeconfig, &[]);
     }
 
-    /// Puts back what it left when it was killed, as a person would; what that printed, or why not.
+    /// Runs `qosm restore` on the killed agent's state. Returns its output, or its error.
     pub(crate) fn restore(&self) -> Result<String, String> {
         let output = Command::new(env!("CARGO_BIN_EXE_qosm"))
             .args(["restore", "--cgroup-root", &cgroup_root(), "--state-dir"])
@@ -283,7 +284,7 @@ impl Agent {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// Ends it in order.
+    /// Ends the agent by SIGTERM.
     pub(crate) fn end(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.process);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -327,7 +328,7 @@ fn spawn(folder: &Path, kubeconfig: &Path, flags: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Writes it over what stands there, in the same length: the agent reads the file at any moment.
+/// Overwrites the file in place and in the same length, because the agent may read it at any moment.
 fn say_available_memory(proc: &Path, percent: u64) {
     let file = proc.join("meminfo");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -349,7 +350,7 @@ impl Controller {
         Self::start_with(&[])
     }
 
-    /// The same with more flags.
+    /// As [`Self::start`], with more flags.
     pub(crate) fn start_with(flags: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = kubeconfig(folder.path(), CONTROLLER_USER);
@@ -364,7 +365,7 @@ impl Controller {
         Self(process, folder)
     }
 
-    /// What it said so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.1.path().join("log")).unwrap_or_default()
     }
@@ -395,7 +396,7 @@ impl Module {
         Self(name.to_owned())
     }
 
-    /// Another specification in the same object.
+    /// Changes the specification.
     pub(crate) fn change(&self, spec: &Value) {
         kubectl(&["patch", "policymodule", &self.0, "--type=merge", "--patch", &json!({"spec": spec}).to_string()]);
     }

@@ -1,4 +1,4 @@
-//! The chart's alerts, played by Prometheus' own tool: each fires for what it is about, and for nothing else.
+//! The chart's alerts, tested by Prometheus' own tool: each fires for its condition, and for nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,11 +18,11 @@ fn each_alert_fires_for_what_it_is_about() {
         let mut promtool = Command::new(said("QOSM_PROMTOOL"));
         run(promtool.args(args).current_dir(folder.path()), "").unwrap_or_else(|error| unreachable!("{error}"))
     };
-    // Their texts, too.
+    // The rules with their texts.
     fs::write(folder.path().join("whole.yaml"), rules.to_string()).unwrap();
     promtool(&["check", "rules", "whole.yaml"]);
 
-    // What the tests say need not repeat the texts.
+    // Without the texts, so that the expected alerts need not repeat them.
     for rule in rules["groups"][0]["rules"].as_array_mut().unwrap() {
         rule["annotations"] = json!({});
     }

@@ -7,10 +7,10 @@ use crate::colocation::{BATCH, CPU, Colocation, MEMORY, admitted, colocated, fla
 use crate::node::{BUSYBOX, Group, NODE, Pod, apply, busy, get, try_kubectl};
 use crate::waiting::{wait_for, wait_until};
 
-/// The ConfigMap's key about suppression and eviction.
+/// The ConfigMap's key for suppression and eviction.
 pub(crate) const THRESHOLDS: &str = "resource-threshold-config";
 
-/// A node with all that colocation needs.
+/// A node with everything that colocation needs.
 pub(crate) struct Node {
     pub(crate) agent: Agent,
     pub(crate) modules: Vec<Module>,
@@ -19,11 +19,11 @@ pub(crate) struct Node {
     _rules: Colocation,
 }
 
-/// What is to run on it.
+/// What runs on the node.
 pub(crate) struct Options<'a> {
-    /// Policies of the chart's set.
+    /// Names of policies in the chart's set.
     pub(crate) policies: &'a [&'a str],
-    /// Those of them that write nothing.
+    /// Those of them that are shadows.
     pub(crate) shadows: &'a [&'a str],
     /// The ConfigMap's keys.
     pub(crate) strategies: &'a [(&'a str, Value)],
@@ -33,7 +33,7 @@ pub(crate) struct Options<'a> {
     pub(crate) agent: Value,
 }
 
-/// The cluster's ConfigMap; taken away when dropped.
+/// The cluster's ConfigMap; deleted when dropped.
 struct Strategies;
 
 impl Strategies {
@@ -52,7 +52,7 @@ impl Drop for Strategies {
     }
 }
 
-/// Policies of the chart's set, by their names, as it has them but for the interval.
+/// Applies policies of the chart's set, with a short interval.
 pub(crate) fn modules(names: &[&str], shadows: &[&str]) -> Vec<Module> {
     let objects = colocated();
     let module = |name: &&str| {
@@ -68,7 +68,7 @@ pub(crate) fn modules(names: &[&str], shadows: &[&str]) -> Vec<Module> {
 }
 
 impl Node {
-    /// With these policies, and these keys of the ConfigMap. The agent sees a machine on which nothing runs but the node's pods.
+    /// Starts a node with these policies and these keys of the ConfigMap. The agent sees a machine on which only the node's pods run.
     pub(crate) fn start(policies: &[&str], strategies: &[(&str, Value)]) -> Self {
         Self::start_with(&Options { policies, strategies, shadows: &[], values: &[], agent: json!({}) })
     }
@@ -83,12 +83,12 @@ impl Node {
         Self { agent, modules, controller, _strategies: strategies, _rules: rules }
     }
 
-    /// Other keys of the ConfigMap.
+    /// Replaces the keys of the ConfigMap.
     pub(crate) fn change(&self, strategies: &[(&str, Value)]) {
         Strategies::apply(strategies);
     }
 
-    /// What the node has of a resource, `None` where capacity and allocatable do not have it; both say the same.
+    /// The node's amount of a resource, equal in capacity and allocatable; `None` if the node does not have it.
     pub(crate) fn amount(name: &str) -> Option<Value> {
         let node = get(&["node", NODE]);
         let amount = |list: &str| node["status"][list].get(name).cloned();
@@ -103,18 +103,18 @@ impl Node {
         });
     }
 
-    /// What became of all evictions that were asked for.
+    /// The evictions that the agent reports.
     pub(crate) fn evictions(&self) -> Vec<Value> {
         let told = self.agent.ask(&["get", "evictions", "-o", "json"]);
         told.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 
-    /// What became of the eviction of this pod of the namespace `default`.
+    /// The eviction of this pod of the namespace `default`.
     pub(crate) fn eviction(&self, name: &str) -> Option<Value> {
         self.evictions().into_iter().find(|eviction| eviction["pod"] == format!("default/{name}"))
     }
 
-    /// How often a policy was evaluated.
+    /// Number of evaluations of a policy.
     pub(crate) fn evaluations(&self, policy: &str) -> u64 {
         let told = self.agent.ask(&["get", "policies", "-o", "json"]).unwrap_or_default();
         let policies: Vec<Value> = serde_json::from_str(&told).unwrap_or_default();
@@ -123,11 +123,11 @@ impl Node {
     }
 }
 
-/// A pod of the namespace of batch pods, with what the profile makes of it.
+/// A pod in the namespace of batch pods, which admission turns into a batch pod.
 pub(crate) struct BatchPod(&'static str);
 
 impl BatchPod {
-    /// Asks for it; whether the scheduler finds a node is another matter.
+    /// Creates the pod; the scheduler may not find a node for it.
     pub(crate) fn create(name: &'static str) -> Self {
         let mut pod = waiting_pod(name, BATCH, json!({}));
         // 50m and 16 MiB requested, limited to 200m and 64 MiB.
@@ -144,12 +144,12 @@ impl BatchPod {
         get(&["pod", self.0, "--namespace", BATCH])
     }
 
-    /// Waits until it runs; the group of its container.
+    /// Waits until the pod runs. Returns the cgroup of its container.
     pub(crate) fn group(&self) -> Group {
         group(|| self.get())
     }
 
-    /// Whether the scheduler finds no node that has what it asks for.
+    /// Whether the scheduler finds no node with enough batch CPU.
     pub(crate) fn waits(&self) -> bool {
         let conditions = self.get()["status"]["conditions"].to_string();
         conditions.contains("Unschedulable") && conditions.contains("Insufficient kubernetes.io/batch-cpu")
@@ -166,7 +166,7 @@ impl Drop for BatchPod {
     }
 }
 
-/// Waits until a batch pod runs; the group of its container.
+/// Waits until a batch pod runs. Returns the cgroup of its container.
 fn group(pod: impl Fn() -> Value) -> Group {
     let running = wait_for("the batch pod runs", || {
         Some(pod()).filter(|pod| pod["status"]["containerStatuses"][0]["ready"] == true)
@@ -176,11 +176,11 @@ fn group(pod: impl Fn() -> Value) -> Group {
     Group::of(running["metadata"]["uid"].as_str().unwrap(), id.trim_start_matches("containerd://"))
 }
 
-/// A batch pod of the namespace `default`, written as one, that waits. Deleted when dropped.
+/// A waiting pod in the namespace `default` whose manifest makes it a batch pod. Deleted when dropped.
 pub(crate) struct WrittenPod(&'static str);
 
 impl WrittenPod {
-    /// Asks the scheduler for a node with so much batch CPU in thousandths.
+    /// Creates the pod with this request of batch CPU, in thousandths.
     pub(crate) fn create(name: &'static str, priority_class: &str, milli: u32) -> Self {
         let amounts = json!({CPU: milli.to_string(), MEMORY: "16Mi"});
         let mut pod = waiting_pod(name, "default", json!({"requests": amounts, "limits": amounts}));
@@ -198,12 +198,12 @@ impl WrittenPod {
         self.get()["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until it runs; the group of its container.
+    /// Waits until the pod runs. Returns the cgroup of its container.
     pub(crate) fn group(&self) -> Group {
         group(|| self.get())
     }
 
-    /// Whether the API server has it no more.
+    /// Whether the API server no longer has the pod.
     pub(crate) fn is_gone(&self) -> bool {
         is_gone(self.0)
     }
@@ -216,7 +216,7 @@ impl Drop for WrittenPod {
     }
 }
 
-/// A batch pod that uses all CPU that it gets, placed on the node by hand: it needs no published resource.
+/// A batch pod that uses all CPU that it gets. It is bound to the node directly, so it needs no published resource.
 pub(crate) fn batch_pod(name: &str) -> Pod {
     let spec =
         json!({"containers": [{"name": "app", "image": BUSYBOX, "command": ["sh", "-c", "while :; do :; done"]}]});
@@ -228,14 +228,14 @@ pub(crate) fn is_gone(name: &str) -> bool {
     try_kubectl(&["get", "pod", name]).is_err_and(|error| error.contains("NotFound"))
 }
 
-/// The pod's events of a reason, as one text.
+/// The pod's events with this reason, as one text.
 pub(crate) fn events(name: &str, reason: &str) -> String {
     let selector = format!("involvedObject.name={name},reason={reason}");
     try_kubectl(&["get", "events", "--field-selector", &selector, "--output=jsonpath={.items[*].message}"])
         .unwrap_or_default()
 }
 
-/// How many CPUs the node has.
+/// Number of CPUs of the node.
 pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }

@@ -1,5 +1,4 @@
-//! The chart, installed as a person installs it: an image on the node, a DaemonSet without privileges, an uninstall that leaves
-//! nothing.
+//! The chart, installed as a user installs it: an image on the node, a DaemonSet without privileges, and an uninstall that leaves nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -29,7 +28,7 @@ fn helm(args: &[&str]) -> String {
         .env("KUBECONFIG", said("KUBECONFIG")))
 }
 
-/// The same by `kubectl qosm`, for a user who may do what the example allows and no more.
+/// The same by `kubectl qosm`, for a user with only the permissions in the example.
 fn as_a_plugin(explained: &str) {
     let folder = tempfile::tempdir().unwrap();
     symlink(env!("CARGO_BIN_EXE_qosm"), folder.path().join("kubectl-qosm")).unwrap();
@@ -39,7 +38,7 @@ fn as_a_plugin(explained: &str) {
     kubectl(&["apply", "--filename", roles.to_str().unwrap()]);
     let (in_namespace, account) = (format!("--namespace={NAMESPACE}"), format!("--serviceaccount={NAMESPACE}:on-call"));
     kubectl(&["create", "serviceaccount", "on-call", &in_namespace]);
-    // Of a try that failed.
+    // From a failed earlier attempt.
     kubectl(&["delete", "clusterrolebinding", "on-call", "--ignore-not-found"]);
     kubectl(&["create", "clusterrolebinding", "on-call", "--clusterrole=qosm-ask-agents", &account]);
     kubectl(&["create", "rolebinding", "on-call", "--role=qosm-ask-agents", &account, &in_namespace]);
@@ -72,7 +71,7 @@ fn as_a_plugin(explained: &str) {
     assert!(why.contains(&format!("no agent of qosm runs on node nowhere; one runs on: {NODE}")), "{why}");
 
     kubectl(&["delete", "rolebinding", "on-call", &in_namespace]);
-    // The API server hears of it a moment later.
+    // The API server's authorizer notices it a moment later.
     wait_until("who may not enter the agent's container to be told so", || {
         let refused = plugin(&["explain", "default/qosm-chart"]);
         let why = String::from_utf8_lossy(&refused.stderr);
@@ -82,7 +81,7 @@ fn as_a_plugin(explained: &str) {
     kubectl(&["delete", "--filename", roles.to_str().unwrap()]);
 }
 
-/// Serves the page of the node where the person is, and reads from it as the browser does.
+/// Serves the page of the node locally, and reads it as a browser does.
 fn wait_until_the_page_has_the_pod(ui: &mut Command) {
     let mut server = ui.stdout(Stdio::piped()).spawn().unwrap();
     let mut url = String::new();
@@ -99,7 +98,7 @@ fn wait_until_the_page_has_the_pod(ui: &mut Command) {
     server.wait().unwrap();
 }
 
-/// Uninstalls, whatever became of the test.
+/// Uninstalls the chart, even if the test fails.
 struct Release;
 
 impl Drop for Release {
@@ -116,7 +115,7 @@ impl Drop for Release {
     }
 }
 
-/// Ends the look at the pod whatever happens beside it.
+/// Ends the watching thread, even if the test fails.
 struct SetWhenDropped<'a>(&'a AtomicBool);
 
 impl Drop for SetWhenDropped<'_> {
@@ -134,7 +133,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     let values = cluster_file("qosm-values.json");
     let chart = root().join("deploy/helm/qosm");
     install_crds();
-    // Roles that other tests have applied by themselves are not Helm's to take over.
+    // Helm does not adopt roles that other tests have applied.
     let applied =
         ["clusterrole", "clusterrolebinding", "validatingadmissionpolicy", "validatingadmissionpolicybinding"];
     for kind in applied {
@@ -169,7 +168,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     assert!(explained.contains("annotation koordinator.sh/cpuBurst"), "{explained}");
     as_a_plugin(&explained);
 
-    // As the README has it.
+    // As in the README.
     let example = root().join("examples/kubernetes/web.yaml");
     kubectl(&["apply", "--filename", example.to_str().unwrap()]);
     wait_until("kubectl describe tells what was done for the example", || {
@@ -178,7 +177,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     });
     kubectl(&["delete", "--filename", example.to_str().unwrap()]);
 
-    // An update: another agent takes over, and meanwhile nothing moves.
+    // An update: another agent takes over, and meanwhile no knob changes.
     let agent = || get(&["pods", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/component=agent"]);
     let first = agent()["items"][0]["metadata"]["uid"].clone();
     let (is_over, has_moved) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -203,7 +202,7 @@ fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
 
     drop(release);
     wait_until("without the chart every knob is as it was", || group.burst() == 0);
-    // Two agents do not work on one node's cgroups: those of the next test would not start.
+    // Only one agent can use a node's cgroups: the next test's agent would not start.
     wait_until("the chart's agents to be gone", || {
         let left = get(&["pods", "--namespace", NAMESPACE]);
         left["items"].as_array().is_some_and(Vec::is_empty)

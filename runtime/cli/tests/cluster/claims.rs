@@ -1,4 +1,4 @@
-//! Whose cgroup is whose: what the owner of one pod may say of it reaches no other pod, and nothing of the node.
+//! Ownership of cgroups: a pod's claims affect no other pod, and nothing of the node.
 
 use serde_json::{Value, json};
 
@@ -31,11 +31,11 @@ fn the_owner_of_a_pod_names_no_cgroup() {
     });
 }
 
-/// A pod that calls itself the mirror of another. The kubelet would remove it at once.
+/// A pod with the annotations of another pod's mirror. The kubelet would remove it at once.
 struct FalseMirror;
 
 impl FalseMirror {
-    /// Makes one with a node's rights: the chart refuses it from others.
+    /// Creates the pod with a node's permissions: the chart's admission policy denies it to others.
     fn create(name: &str, uid: &str) -> Self {
         let node = ["--as=qosm-false-node", "--as-group=system:nodes", "--as-group=system:masters"];
         try_apply(&Self::manifest(name, uid), &node).unwrap();
@@ -94,7 +94,7 @@ fn only_nodes_say_what_a_mirror_pod_mirrors() {
         |answer: Result<String, String>| answer.is_err_and(|error| error.contains("of a mirror pod are the kubelet's"));
     let manifest = FalseMirror::manifest("qosm-no-mirror", "some-uid");
     wait_until("the admission policy is in force", || is_refused(try_apply(&manifest, &["--dry-run=server"])));
-    // Annotations of a Binding become the pod's.
+    // The API server copies annotations of a Binding to the pod.
     let binding = json!({
         "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
         "metadata": {"name": "qosm-no-mirror", "annotations": {"kubernetes.io/config.mirror": "some-uid"}},
@@ -104,7 +104,7 @@ fn only_nodes_say_what_a_mirror_pod_mirrors() {
     let at = "--raw=/api/v1/namespaces/default/pods/qosm-no-mirror/binding";
     assert!(is_refused(try_kubectl(&["create", at, &format!("--filename={}", file.display())])));
 
-    // The kubelet makes its mirrors as before, and others may write what is not the kubelet's.
+    // The kubelet creates its mirrors as before, and other clients may write annotations that are not the kubelet's.
     let mirror = StaticPod::create("qosm-mirrored", &json!({}), &busy("50m"));
     let annotate = |annotation| try_kubectl(&["annotate", "pod", mirror.name(), "--overwrite", annotation]);
     assert!(is_refused(annotate("kubernetes.io/config.hash=some-uid")));

@@ -1,5 +1,5 @@
-//! The controller's part of colocation at a real API server: resources on nodes, evictions, what its token and an agent's are worth,
-//! and pods that become batch pods when they are created.
+//! The controller's part of colocation at a real API server: resources on nodes, evictions, the permissions of its token and of
+//! an agent's, and pods that become batch pods at creation.
 
 use std::process::Command;
 
@@ -11,9 +11,9 @@ use crate::waiting::{wait_for, wait_until};
 
 pub(crate) const CPU: &str = "kubernetes.io/batch-cpu";
 pub(crate) const MEMORY: &str = "kubernetes.io/batch-memory";
-/// Where pods become batch pods.
+/// Namespace in which pods become batch pods.
 pub(crate) const BATCH: &str = "colocation-batch";
-/// What the chart has for colocation and for nothing else, beside roles.
+/// Kinds of objects that the chart has only for colocation, besides roles.
 const ADMISSION: [&str; 5] = [
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
@@ -23,7 +23,7 @@ const ADMISSION: [&str; 5] = [
 ];
 const ROLES: [&str; 4] = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 
-/// The chart's rules with colocation on; those without it are back when dropped.
+/// The chart's rules with colocation enabled; when dropped, the rules without it are applied again.
 pub(crate) struct Colocation {
     folder: tempfile::TempDir,
     admission: Vec<(String, String)>,
@@ -34,10 +34,10 @@ impl Colocation {
         Self::install_with(&[])
     }
 
-    /// The same with more of the chart's values.
+    /// The same with more values of the chart.
     pub(crate) fn install_with(values: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Installs the rest.
+        // Also installs the rest of the chart's rules.
         kubeconfig(folder.path(), "qosm-controller");
         let mut admission = Vec::new();
         for object in colocated_with(values) {
@@ -49,7 +49,7 @@ impl Colocation {
                 apply(&object.to_string());
             }
         }
-        // kubectl asks for what it patches; agent and controller do not.
+        // kubectl reads the objects that it patches; agent and controller do not.
         let rules = json!([
             {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get"]},
             {"apiGroups": ["qosm.io"], "resources": ["nodepolicyreports", "nodepolicyreports/status"], "verbs": ["get"]},
@@ -63,7 +63,7 @@ impl Colocation {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "colocation-test"}});
         apply(&role.to_string());
         apply(&binding.to_string());
-        // One of an earlier test may still be on its way out.
+        // The namespace of an earlier test may still be terminating.
         wait_until("the namespace can be made", || {
             try_kubectl(&["get", "namespace", BATCH, "--output=jsonpath={.status.phase}"])
                 .map_or(true, |phase| phase == "Active")
@@ -79,7 +79,7 @@ impl Colocation {
         Self { folder, admission }
     }
 
-    /// kubectl with an account's token, as someone who stole it would use it; what it printed.
+    /// Runs kubectl with an account's token, as a thief of the token would. Returns its output.
     pub(crate) fn stolen(&self, account: &str, args: &[&str], input: &str) -> Result<String, String> {
         let kubeconfig = kubeconfig(self.folder.path(), account);
         run(Command::new(said("QOSM_KUBECTL")).args(args).env("KUBECONFIG", kubeconfig), input)
@@ -113,7 +113,7 @@ impl Drop for Colocation {
     }
 }
 
-/// The chart with colocation on, for an API server that has all that it uses.
+/// The chart with colocation enabled, for an API server with all the APIs that it uses.
 pub(crate) fn colocated() -> Vec<Value> {
     colocated_with(&[])
 }
@@ -129,7 +129,7 @@ pub(crate) fn flags() -> Vec<String> {
     flags_with(&[])
 }
 
-/// The same with more of the chart's values.
+/// The same with more values of the chart.
 pub(crate) fn flags_with(values: &[&str]) -> Vec<String> {
     let values: Vec<&str> = values.iter().flat_map(|value| ["--set", value]).collect();
     let objects = rendered(&[&["--set", "policies.colocation.enabled=true"], &values[..]].concat());
@@ -301,7 +301,7 @@ fn stolen_tokens_neither_publish_nor_evict_beyond_their_job() {
     assert!(said.contains("NotFound"), "{said}");
 }
 
-/// A pod of one container that waits.
+/// A pod with one container that sleeps.
 pub(crate) fn waiting_pod(name: &str, namespace: &str, resources: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
     "spec": {"terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false, "tolerations": [{"operator": "Exists"}], "containers": [{
@@ -309,7 +309,7 @@ pub(crate) fn waiting_pod(name: &str, namespace: &str, resources: Value) -> Valu
     }]}})
 }
 
-/// What the API server makes of a pod, without making it.
+/// The pod as the API server would store it, by a dry run.
 pub(crate) fn admitted(pod: &Value) -> Result<Value, String> {
     let mut kubectl = Command::new(said("QOSM_KUBECTL"));
     kubectl.args(["create", "--dry-run=server", "--output=json", "--filename=-"]).env("KUBECONFIG", said("KUBECONFIG"));
@@ -332,7 +332,7 @@ fn pods_of_a_profile_become_batch_pods_and_others_are_not_touched() {
         json!({"requests": {CPU: "250", MEMORY: mib(1024)}, "limits": {CPU: "1500", MEMORY: mib(2048)}})
     );
 
-    // Init containers, containers without anything, amounts that the pod has already, and what quantities may look like.
+    // Init containers, containers without resources, existing batch amounts, and unusual quantities.
     let mut odd = waiting_pod(
         "p",
         BATCH,
@@ -349,7 +349,7 @@ fn pods_of_a_profile_become_batch_pods_and_others_are_not_touched() {
     assert_eq!(spec["containers"][1]["resources"], json!({}));
     assert_eq!(spec["priorityClassName"], "koord-batch");
 
-    // Defaults of the namespace are moved as well.
+    // The namespace's defaults are converted as well.
     let defaults = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults", "namespace": BATCH},
         "spec": {"limits": [{"type": "Container", "default": {"cpu": "2", "memory": "4Gi"}, "defaultRequest": {"cpu": "100m", "memory": "1Gi"}}]}});
     apply(&defaults.to_string());
@@ -363,7 +363,7 @@ fn pods_of_a_profile_become_batch_pods_and_others_are_not_touched() {
     );
     kubectl(&["delete", "limitrange", "defaults", "--namespace", BATCH]);
 
-    // What no profile selects.
+    // Pods that no profile selects.
     let mut classed = pod.clone();
     classed["metadata"]["labels"]["koordinator.sh/qosClass"] = "LS".into();
     let mut daemon = pod.clone();
@@ -418,10 +418,10 @@ fn resources_of_reports_stand_on_their_nodes_until_they_are_stale() {
     let bounded = answer(node.0, "resources", "name", MEMORY).unwrap();
     assert!(bounded["inForce"] == false && bounded["amount"] == 8_u64 << 30, "{bounded}");
 
-    // The agent writes again, and its write leaves the answer.
+    // The agent writes again; its write keeps the answer.
     report(node.0, &wanted(4));
     assert!(answer(node.0, "resources", "name", CPU).is_some());
-    // Then it is silent.
+    // Then the agent is silent.
     wait_until("a stale resource is withdrawn", || node.amounts("capacity").get(CPU).is_none());
     let left = get(&["node", node.0]);
     assert_eq!(left["metadata"]["annotations"].get("qosm.io/published-resources"), None, "{left}");
@@ -429,7 +429,7 @@ fn resources_of_reports_stand_on_their_nodes_until_they_are_stale() {
         assert_eq!(left["status"][list], json!({"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}), "{list}");
     }
 
-    // It comes back; then everything dies, and the next controller finds what no agent reports.
+    // The agent comes back; then agent and controller end, and the next controller finds resources that no agent reports.
     report(node.0, &wanted(900));
     wait_until("a report that is fresh again counts", || node.amounts("capacity")[CPU] == "1500");
     drop(controller);
@@ -453,7 +453,7 @@ fn of_two_controllers_one_acts_and_the_other_takes_over() {
     wait_until("the first acts still", || node.amounts("capacity")[CPU] == "900");
     assert_eq!(holder(), held_by);
     assert!(!second.log().contains("acts=true"), "{}", second.log());
-    // Killed: it cannot give the Lease back.
+    // Killed, so that it cannot release the Lease.
     drop(first);
     report(node.0, &json!({"resources": [{"name": CPU, "amount": 800, "policy": "p", "reason": "r"}]}));
     wait_until("the second takes over", || node.amounts("capacity")[CPU] == "800");
@@ -464,7 +464,7 @@ fn of_two_controllers_one_acts_and_the_other_takes_over() {
 fn a_batch_pod_waits_for_the_published_resource_and_is_evicted_as_the_budget_allows() {
     let _colocation = Colocation::install();
     let _controller = Controller::start_with(&flags());
-    // No agent has asked for anything yet.
+    // No requests yet.
     report(NODE, &json!({}));
     let pod = waiting_pod(
         "batch",
@@ -489,7 +489,7 @@ fn a_batch_pod_waits_for_the_published_resource_and_is_evicted_as_the_budget_all
     let running = found();
     assert_eq!((&running["spec"]["nodeName"], &running["status"]["qosClass"]), (&NODE.into(), &"BestEffort".into()));
 
-    // A budget forbids its eviction; then it is gone.
+    // A PodDisruptionBudget forbids its eviction; then the budget is deleted.
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "batch", "namespace": BATCH},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "batch"}}}});
     apply(&budget.to_string());

@@ -1,4 +1,4 @@
-//! Without an API server a node that runs out of memory ends a batch pod itself: within its guard rails, and once.
+//! Without an API server, an agent whose node runs out of memory kills a batch pod itself: within its guard rails, and once.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn one_pod_is_ended_on_the_node_and_leaves_it_when_the_api_server_is_back() {
         shadows: &[],
         strategies: &[(THRESHOLDS, json!({"clusterStrategy": {"enable": true}}))],
         values: &[],
-        // The tests of the confinement show which signals a confined agent may send.
+        // The tests of confinement cover the signals of a confined agent.
         agent: json!({"confinement": {"mode": "off"},
             "guardRails": {"evictions": {"perMinute": 1, "perHour": 1, "localAfterSeconds": 1}}}),
     });
@@ -47,7 +47,7 @@ fn one_pod_is_ended_on_the_node_and_leaves_it_when_the_api_server_is_back() {
         told(other)["outcome"] == "pending" && why(&told(other)).contains("guardRails.evictions.per")
     });
 
-    // The kubelet starts it again, and it is not ended a second time.
+    // The kubelet restarts the container, and the agent does not kill it a second time.
     let again = wait_for("its container is started again", || {
         let mut groups = groups[ended].pod().children().into_iter();
         groups.find(|group| older[ended].iter().all(|path| path != group.relative()) && !shells(group).is_empty())
@@ -73,7 +73,7 @@ fn one_pod_is_ended_on_the_node_and_leaves_it_when_the_api_server_is_back() {
     drop(pods);
 }
 
-/// The API server is stopped, until this is dropped.
+/// Stops the API server until this is dropped.
 struct Outage;
 
 impl Outage {
@@ -89,7 +89,7 @@ impl Drop for Outage {
     }
 }
 
-/// The container's own processes: the runtime's, which start it, are in its group for a moment.
+/// The container's own processes, without those of the runtime that start it.
 fn shells(container: &Group) -> BTreeSet<i32> {
     let is_shell = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sh");
     container.processes().into_iter().filter(is_shell).collect()

@@ -1,4 +1,4 @@
-//! What all other tests here rest on: a pod of this node runs, is limited by the kernel, and can be changed.
+//! The prerequisites of the other tests: a pod runs on this node, is limited by the kernel, and can be changed.
 
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn the_api_server_restarts_and_the_pod_goes_on() {
     api_server("start");
     assert_eq!(pod.container_id("app"), id, "it is still the same container");
     assert_eq!(pod.get()["status"]["phase"], "Running");
-    // The kubelet comes back to it, too: a pod that is made now is run.
+    // The kubelet reconnects, too: it runs a new pod.
     let other = Pod::create("env-afterwards", &busy("100m"));
     assert_eq!(other.cgroup("app").quota(), 10_000);
 }

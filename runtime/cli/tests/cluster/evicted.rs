@@ -1,4 +1,4 @@
-//! Batch pods that starve leave the node: chosen by the policy, asked for in the report, evicted by the controller within its budgets.
+//! Starving batch pods are evicted: chosen by the policy, requested in the report, evicted by the controller within its budgets.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::waiting::{wait_for, wait_until};
 
 const POLICIES: [&str; 3] = ["reclaimed-resources", "be-suppress", "eviction"];
 
-/// Batch pods get about 600 thousandths of a CPU, less what others use; with 40 % of their requests they starve.
+/// Batch pods get about 600 thousandths of a CPU, minus the use of other pods; below 40 % of their requests they starve.
 fn strategies() -> [(&'static str, Value); 2] {
     let thresholds = json!({"enable": true, "cpuSuppressPolicy": "cfsQuota",
         "cpuSuppressThresholdPercent": (60 / cpus()).max(1),
@@ -18,7 +18,7 @@ fn strategies() -> [(&'static str, Value); 2] {
     [("colocation-config", reclaim()), (THRESHOLDS, json!({"clusterStrategy": thresholds}))]
 }
 
-/// A budget that lets no pod of this name be evicted; taken away when dropped.
+/// A PodDisruptionBudget that forbids evicting pods of this name; deleted when dropped.
 struct Disruption(&'static str);
 
 impl Disruption {
@@ -37,7 +37,7 @@ impl Drop for Disruption {
     }
 }
 
-/// The requests to evict a pod: each answer of the API server, and when.
+/// The requests to evict a pod: the status of each response, and its time.
 pub(crate) fn attempts(pod: &str) -> Vec<(u64, jiff::Timestamp)> {
     let is_of_pod = |event: &Value| {
         let of = &event["objectRef"];
@@ -53,7 +53,7 @@ pub(crate) fn attempts(pod: &str) -> Vec<(u64, jiff::Timestamp)> {
     audit().into_iter().filter(is_of_pod).map(attempt).collect()
 }
 
-/// When a pod was evicted; it is evicted once.
+/// When a pod was evicted; `None` if it was not. Fails if it was evicted twice.
 fn evicted(pod: &str) -> Option<jiff::Timestamp> {
     let taken: Vec<_> = attempts(pod).into_iter().filter(|(code, _)| (200..300).contains(code)).collect();
     assert!(taken.len() <= 1, "{pod}: {taken:?}");
@@ -73,7 +73,7 @@ fn starving_batch_pods_leave_from_low_priority_up_one_a_minute_until_there_is_en
     let load = sensitive.cgroup("app");
     load.rest();
     node.wait_until_published();
-    // The first two have next to nothing to give, so that all three have to leave.
+    // The first two use almost nothing, so that all three must be evicted.
     let names = ["evict-spared", "evict-leaver", "evict-costly"];
     let spared = WrittenPod::create(names[0], "koord-free", 10);
     let leaver = WrittenPod::create(names[1], "koord-batch", 10);
@@ -83,7 +83,7 @@ fn starving_batch_pods_leave_from_low_priority_up_one_a_minute_until_there_is_en
     let uids = [&spared, &leaver, &costly].map(WrittenPod::uid);
     let _disruption = Disruption::forbid(names[0]);
 
-    // A shadow says who would leave, and in which order.
+    // A shadow shows which pods would be evicted, and in which order.
     load.work();
     let told = wait_for("a shadow says who would leave", || {
         let told = node.agent.ask(&["diff", "eviction"]).ok()?;
@@ -96,7 +96,8 @@ fn starving_batch_pods_leave_from_low_priority_up_one_a_minute_until_there_is_en
     assert_eq!([&spared, &leaver, &costly].map(WrittenPod::uid), uids);
 
     node.modules[2].change(&json!({"mode": "enforce"}));
-    // The first may not be disrupted, which costs no budget; the second leaves, and the third waits for the next minute.
+    // The first may not be disrupted, which uses no budget of the controller; the second is evicted, and the
+    // third waits for the next minute.
     wait_until("the budget of the controller holds one back", || {
         let answer = answer(NODE, "evictions", "uid", &uids[2]);
         answer.is_some_and(|answer| {
@@ -118,7 +119,7 @@ fn starving_batch_pods_leave_from_low_priority_up_one_a_minute_until_there_is_en
             && told.contains("PodDisruptionBudget")
     });
 
-    // What is not needed any more is taken back. By the clock of a slow machine the third may have had its turn by then.
+    // Requests that are no longer needed are withdrawn. On a slow machine the third pod may have been evicted by then.
     load.rest();
     wait_until("batch pods have what is below the watermark", || {
         tier_quota(&costly).is_none_or(|quota| quota > 30_000)
@@ -138,7 +139,7 @@ fn starving_batch_pods_leave_from_low_priority_up_one_a_minute_until_there_is_en
     assert_eq!(spared.uid(), uids[0]);
 }
 
-/// The quota of a pod's tier while the pod is there.
+/// The quota of a pod's tier; `None` once the pod is gone.
 fn tier_quota(pod: &WrittenPod) -> Option<i64> {
     (!pod.is_gone()).then(|| pod.group().tier().quota())
 }

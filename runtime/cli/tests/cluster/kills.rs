@@ -1,4 +1,4 @@
-//! `kill -9` again and again beside a kubelet that writes the same knobs: what the kubelet wrote last is what comes back.
+//! Repeated `kill -9` beside a kubelet that writes the same knobs: the kubelet's last values are restored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +12,14 @@ use crate::policies::{annotated, burst};
 use crate::waiting::wait_until;
 
 const ROUNDS: usize = 12;
-/// CPU limits that the pod has in turn, and the CFS quota of each.
+/// Alternating CPU limits of the pod, and the CFS quota of each.
 const LIMITS: [(&str, i64); 2] = [("200m", 20_000), ("300m", 30_000)];
-/// An agent lives no longer than this after a resize, in milliseconds.
+/// Longest life of an agent after a resize, in milliseconds.
 const LIFE: u64 = 1_500;
 const FILES: [&str; 6] =
     ["cpu.cfs_quota_us", "cpu.cfs_burst_us", "cpu.shares", "cpu.max", "cpu.max.burst", "cpu.weight"];
 
-/// Everything that a kubelet and cpu-burst both write: of the pod and of its container.
+/// All knobs that both the kubelet and cpu-burst write, of the pod and of its container.
 fn knobs(group: &Group) -> BTreeMap<PathBuf, String> {
     let container = group.path("cpu");
     let folders = [container.parent().unwrap().to_owned(), container.clone()];
@@ -33,7 +33,7 @@ fn resize(pod: &Pod, limit: &str) {
     kubectl(&["patch", "pod", pod.name(), "--subresource=resize", "--patch", &patch]);
 }
 
-/// Some milliseconds below the life of an agent; another number each time.
+/// A varying time below the life of an agent.
 fn moment() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Duration::from_millis(u64::from(now.subsec_micros()) % LIFE)
@@ -43,7 +43,7 @@ fn moment() -> Duration {
 fn beside_a_kubelet_that_resizes_a_pod_no_kill_loses_a_knob() {
     let pod = Pod::create_with("qosm-killed", &annotated("auto"), &busy(LIMITS[0].0));
     let group = pod.cgroup("app");
-    // What the kubelet writes for each limit while no other program writes; the last one is the first again.
+    // The kubelet's values for each limit while no other program writes; the last limit is the first again.
     let mut kubelets = [BTreeMap::new(), BTreeMap::new()];
     for turn in [1, 0] {
         let (limit, quota) = LIMITS[turn];
@@ -67,7 +67,7 @@ fn beside_a_kubelet_that_resizes_a_pod_no_kill_loses_a_knob() {
         if round % 3 == 2 {
             let report = agent.restore().unwrap();
             let how = format!("round {round}: the kill left {left:#?}, restore said {report}");
-            // The kernel refuses a smaller quota while a larger burst is held; the kubelet tries again once it is not.
+            // The kernel refuses a quota below the burst in force; the kubelet retries.
             wait_until(&format!("what the kubelet wrote; {how}"), || knobs(&group) == kubelets[turn]);
         }
         agent.spawn_again();

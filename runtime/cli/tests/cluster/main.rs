@@ -1,11 +1,11 @@
 //! The agent in a real cluster: an API server, its controllers and scheduler, a kubelet and a container runtime, all on this
 //! machine, and pods in cgroups that the kubelet made. Needs root and what `cargo xtask cluster up --node` starts; `cargo xtask
-//! test --only cluster` sees to both and says by variables where everything is. Without them the tests fail.
+//! test --only cluster` provides both, and passes the paths by environment variables. Without them the tests fail.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-/// Long enough for a machine that is busy with other things; what happens at all happens much sooner.
+/// Timeout of all waits: long enough for a busy machine; usually waits are much shorter.
 const PATIENCE: Duration = Duration::from_secs(270);
 const PAUSE: Duration = Duration::from_millis(100);
 

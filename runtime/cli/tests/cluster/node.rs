@@ -1,4 +1,4 @@
-//! The node that the tests share, its pods, and what a person would ask of both.
+//! The node that the tests share, its pods, and queries of both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,19 +15,19 @@ use crate::{PATIENCE, PAUSE};
 
 /// The node's name.
 pub(crate) const NODE: &str = "qosm-test-node";
-/// The group that holds the kubelet's `kubepods`: what `qosm agent --cgroup-root` is given.
+/// The cgroup above the kubelet's `kubepods`: the agent's `--cgroup-root`.
 pub(crate) fn cgroup_root() -> String {
     std::env::var("QOSM_TEST_CGROUP_ROOT").unwrap_or_else(|_| "/qosm-test-node".to_owned())
 }
 
-/// Whether systemd makes the pods' groups, as in production: slices and scopes.
+/// Whether systemd manages the pods' cgroups, as in production: slices and scopes.
 pub(crate) fn is_systemd() -> bool {
     std::env::var_os("QOSM_TEST_CGROUP_DRIVER").is_some_and(|driver| driver == "systemd")
 }
-/// A shell with all that busybox has. The node has no other images than this and its pause.
+/// An image with busybox. The node has only this image and the pause image.
 pub(crate) const BUSYBOX: &str = "busybox:1";
 
-/// What the test run says by a variable.
+/// The path in an environment variable of the test run.
 pub(crate) fn said(variable: &str) -> PathBuf {
     let Some(value) = std::env::var_os(variable) else {
         unreachable!("{variable} is not set: these tests need a cluster; run: make test ARGS=\"--only cluster\"")
@@ -40,7 +40,7 @@ pub(crate) fn cluster_file(name: &str) -> PathBuf {
     said("QOSM_TEST_CLUSTER").join(name)
 }
 
-/// Runs a program; its stdout, or all that it said when it failed.
+/// Runs a program. Returns its standard output, or all its output if it fails.
 pub(crate) fn run(command: &mut Command, input: &str) -> Result<String, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -56,12 +56,12 @@ fn kubectl_command(args: &[&str]) -> Command {
     command
 }
 
-/// kubectl as the cluster's administrator; its stdout, or all that it said when it failed.
+/// Runs kubectl as the cluster's administrator. Returns its standard output, or all its output if it fails.
 pub(crate) fn try_kubectl(args: &[&str]) -> Result<String, String> {
     run(&mut kubectl_command(args), "")
 }
 
-/// The same, where it must not fail. What a busy machine makes of a request is not for the test to decide: it is sent again.
+/// Runs kubectl, and fails the test on an error. Requests that fail because the machine is busy are repeated.
 #[track_caller]
 pub(crate) fn kubectl(args: &[&str]) -> String {
     let begun = Instant::now();
@@ -77,10 +77,10 @@ pub(crate) fn kubectl(args: &[&str]) -> String {
     }
 }
 
-/// What kubectl says when the request did not come through, or its answer did not.
+/// kubectl's errors for requests or responses that did not get through.
 const BUSY: [&str; 4] = ["etcdserver: request timed out", "TLS handshake timeout", "connection refused", "i/o timeout"];
 
-/// An object, or a list of them, as JSON: as soon as it is there, since others make it.
+/// An object, or a list of objects, as JSON. Waits until it exists, since other programs create it.
 #[track_caller]
 pub(crate) fn get(args: &[&str]) -> Value {
     let printed = wait_for(&format!("{args:?} at the API server"), || {
@@ -101,7 +101,7 @@ pub(crate) fn try_apply(manifest: &Value, flags: &[&str]) -> Result<String, Stri
     run(&mut kubectl_command(&[&["apply", "--filename=-"], flags].concat()), &manifest.to_string())
 }
 
-/// `cargo xtask cluster VERB COMPONENT`, for this cluster.
+/// Runs `cargo xtask cluster VERB COMPONENT` for this cluster.
 #[track_caller]
 pub(crate) fn component(verb: &str, component: &str) {
     let mut xtask = Command::new(said("QOSM_XTASK"));
@@ -110,7 +110,7 @@ pub(crate) fn component(verb: &str, component: &str) {
     assert!(result.is_ok(), "{}", result.unwrap_err());
 }
 
-/// Stops or starts the API server; started, it answers.
+/// Stops or starts the API server; returns from a start when it answers.
 #[track_caller]
 pub(crate) fn api_server(verb: &str) {
     component(verb, "apiserver");
@@ -130,20 +130,20 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
-    /// Makes one on the node and waits until it runs.
+    /// Creates a pod on the node and waits until it runs.
     #[track_caller]
     pub(crate) fn create(name: &str, spec: &Value) -> Self {
         Self::create_with(name, &json!({}), spec)
     }
 
-    /// As many as there are names, all of them at once.
+    /// Creates pods with these names, all at once.
     #[track_caller]
     pub(crate) fn create_all(names: &[String], metadata: &Value, spec: &Value) -> Vec<Self> {
         let all: Vec<_> = names.iter().map(|name| (name.clone(), metadata.clone(), spec.clone())).collect();
         Self::create_each(&all)
     }
 
-    /// Each with its own metadata and specification, all of them at once.
+    /// Creates pods with their own metadata and specifications, all at once.
     #[track_caller]
     pub(crate) fn create_each(pods: &[(String, Value, Value)]) -> Vec<Self> {
         let one = |(name, metadata, spec): &(String, Value, Value)| {
@@ -158,7 +158,7 @@ impl Pod {
         pods
     }
 
-    /// The same with labels and annotations.
+    /// As [`Self::create`], with labels and annotations.
     #[track_caller]
     pub(crate) fn create_with(name: &str, metadata: &Value, spec: &Value) -> Self {
         let mut manifest = manifest(name, metadata, spec);
@@ -178,23 +178,23 @@ impl Pod {
         });
     }
 
-    /// Its name.
+    /// The pod's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The pod as the API server has it.
+    /// The pod object at the API server.
     #[track_caller]
     pub(crate) fn get(&self) -> Value {
         get(&["pod", &self.name])
     }
 
-    /// Its UID.
+    /// The pod's UID.
     pub(crate) fn uid(&self) -> String {
         self.get()["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// A container's id, without the runtime's name.
+    /// A container's ID, without the runtime's name.
     #[track_caller]
     pub(crate) fn container_id(&self, container: &str) -> String {
         let pod = self.get();
@@ -203,13 +203,13 @@ impl Pod {
         status["containerID"].as_str().unwrap().trim_start_matches("containerd://").to_owned()
     }
 
-    /// A container's group.
+    /// A container's cgroup.
     #[track_caller]
     pub(crate) fn cgroup(&self, container: &str) -> Group {
         Group::of(&self.uid(), &self.container_id(container))
     }
 
-    /// Deletes it and waits until the API server has forgotten it.
+    /// Deletes the pod and waits until the API server has removed it.
     #[track_caller]
     pub(crate) fn delete(self) {
         kubectl(&["delete", "pod", &self.name, "--grace-period=0", "--force", "--wait=true"]);
@@ -218,20 +218,20 @@ impl Pod {
 
 impl Drop for Pod {
     fn drop(&mut self) {
-        // It may be gone already, or the API server may be: the test has failed then.
+        // The pod or, if the test has failed, the API server may be gone.
         let _ = try_kubectl(&["delete", "pod", &self.name, "--grace-period=0", "--force", "--wait=false"]);
     }
 }
 
-/// A pod that the kubelet runs from a file of its own. The file is removed when dropped.
+/// A static pod. Its file is removed when dropped.
 pub(crate) struct StaticPod {
     file: PathBuf,
-    /// What the API server knows of it.
+    /// The mirror pod.
     mirror: Pod,
 }
 
 impl StaticPod {
-    /// Gives the kubelet its file, and waits until it runs.
+    /// Writes the kubelet's manifest, and waits until the pod runs.
     #[track_caller]
     pub(crate) fn create(name: &str, metadata: &Value, spec: &Value) -> Self {
         let mirror = format!("{name}-{NODE}");
@@ -247,17 +247,17 @@ impl StaticPod {
         pod
     }
 
-    /// The name of its mirror.
+    /// The name of the mirror pod.
     pub(crate) fn name(&self) -> &str {
         &self.mirror.name
     }
 
-    /// The pod as the API server has it.
+    /// The pod object at the API server.
     pub(crate) fn get(&self) -> Value {
         self.mirror.get()
     }
 
-    /// A container's id, without the runtime's name.
+    /// A container's ID, without the runtime's name.
     pub(crate) fn container_id(&self, container: &str) -> String {
         self.mirror.container_id(container)
     }
@@ -276,11 +276,11 @@ impl Drop for StaticPod {
     }
 }
 
-/// A pod's manifest for this node; what nodes without a registry need is filled in.
+/// A pod's manifest for this node, with the fields that a node without a registry needs.
 fn manifest(name: &str, metadata: &Value, spec: &Value) -> Value {
     let mut manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
     manifest["metadata"]["name"] = name.into();
-    // A shell as a container's first process does not heed the request to end.
+    // A shell as a container's first process ignores SIGTERM.
     manifest["spec"]["terminationGracePeriodSeconds"] = 0.into();
     for container in manifest["spec"]["containers"].as_array_mut().unwrap() {
         container["imagePullPolicy"] = "Never".into();
@@ -288,17 +288,17 @@ fn manifest(name: &str, metadata: &Value, spec: &Value) -> Value {
     manifest
 }
 
-/// A container's group, in each hierarchy.
+/// A container's cgroup, in each hierarchy.
 pub(crate) struct Group {
-    /// Relative to the hierarchy.
+    /// Path relative to the hierarchy.
     path: PathBuf,
 }
 
 impl Group {
-    /// The group of a container by its pod's UID and its own id.
+    /// The cgroup of a container, by its pod's UID and its ID.
     #[track_caller]
     pub(crate) fn of(uid: &str, container: &str) -> Self {
-        // The kubelet's groups, by the pod's Kubernetes QoS: Guaranteed pods have none of their own.
+        // The kubelet's cgroups of the Kubernetes QoS classes; Guaranteed has none of its own.
         let places = ["", "burstable", "besteffort"];
         let root = cgroup_root();
         let root = Path::new(root.trim_start_matches('/'));
@@ -320,17 +320,17 @@ impl Group {
         Self { path: path.clone() }
     }
 
-    /// Where it is below each hierarchy.
+    /// The path below each hierarchy.
     pub(crate) fn relative(&self) -> &Path {
         &self.path
     }
 
-    /// Where it is in the hierarchy of a controller.
+    /// The path in the hierarchy of a controller.
     pub(crate) fn path(&self, controller: &str) -> PathBuf {
         hierarchy(controller).join(&self.path)
     }
 
-    /// A file of it, named after its controller as all of these are.
+    /// Reads a file of the cgroup. Its name begins with its controller's.
     #[track_caller]
     pub(crate) fn read(&self, file: &str) -> String {
         let controller = file.split('.').next().unwrap();
@@ -338,7 +338,7 @@ impl Group {
         fs::read_to_string(&path).unwrap_or_else(|error| unreachable!("{}: {error}", path.display()))
     }
 
-    /// CFS quota in microseconds; -1 = unlimited.
+    /// CFS quota in microseconds; -1 if unlimited.
     #[track_caller]
     pub(crate) fn quota(&self) -> i64 {
         if is_v2() {
@@ -355,18 +355,18 @@ impl Group {
         self.read(if is_v2() { "cpu.max.burst" } else { "cpu.cfs_burst_us" }).trim().parse().unwrap()
     }
 
-    /// The weight of its pod, in the unit of the file.
+    /// The pod's weight, in the unit of the file.
     #[track_caller]
     pub(crate) fn pod_weight(&self) -> i64 {
         self.pod().weight()
     }
 
-    /// Its pod's group.
+    /// The pod's cgroup.
     pub(crate) fn pod(&self) -> Self {
         self.parent()
     }
 
-    /// The group of its pod's tier.
+    /// The cgroup of the pod's tier.
     pub(crate) fn tier(&self) -> Self {
         self.pod().parent()
     }
@@ -381,31 +381,31 @@ impl Group {
         self.read(if is_v2() { "cpu.weight" } else { "cpu.shares" }).trim().parse().unwrap()
     }
 
-    /// The memory limit in bytes; `None` = unlimited.
+    /// The memory limit in bytes; `None` if unlimited.
     #[track_caller]
     pub(crate) fn memory_limit(&self) -> Option<u64> {
         let text = self.read(if is_v2() { "memory.max" } else { "memory.limit_in_bytes" });
-        // v1 says the largest multiple of a page.
+        // cgroup v1 shows the largest multiple of a page for no limit.
         text.trim().parse().ok().filter(|limit| *limit < 1 << 62)
     }
 
-    /// Whether it is `cpu.idle`; `None` where the kernel is older than 5.15.
+    /// Whether `cpu.idle` is 1; `None` if the kernel is older than 5.15.
     pub(crate) fn is_idle(&self) -> Option<bool> {
         let text = fs::read_to_string(self.path("cpu").join("cpu.idle")).ok()?;
         Some(text.trim() == "1")
     }
 
-    /// Ends its processes as the kernel would for want of memory.
+    /// Kills the processes, as the kernel would on out-of-memory.
     pub(crate) fn kill(&self) {
         self.signal(rustix::process::Signal::KILL);
     }
 
-    /// Its processes rest, from the next moment on.
+    /// Stops the processes.
     pub(crate) fn rest(&self) {
         self.signal(rustix::process::Signal::STOP);
     }
 
-    /// They work again.
+    /// Continues the processes.
     pub(crate) fn work(&self) {
         self.signal(rustix::process::Signal::CONT);
     }
@@ -417,20 +417,20 @@ impl Group {
         }
     }
 
-    /// Its processes; none where it is gone.
+    /// The processes; empty if the cgroup is gone.
     pub(crate) fn processes(&self) -> BTreeSet<i32> {
         let procs = fs::read_to_string(self.path("cpu").join("cgroup.procs")).unwrap_or_default();
         procs.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// The groups right below it.
+    /// The child cgroups.
     pub(crate) fn children(&self) -> Vec<Self> {
         let entries = fs::read_dir(self.path("cpu")).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         folders.map(|folder| Self { path: self.path.join(folder.file_name()) }).collect()
     }
 
-    /// The CPUs that it may run on.
+    /// The effective CPUs.
     #[track_caller]
     pub(crate) fn cpus(&self) -> BTreeSet<usize> {
         let text = self.read(if is_v2() { "cpuset.cpus.effective" } else { "cpuset.effective_cpus" });
@@ -444,7 +444,7 @@ impl Group {
             .collect()
     }
 
-    /// CFS periods in which it ran out of quota.
+    /// Number of throttled CFS periods.
     #[track_caller]
     pub(crate) fn throttled(&self) -> u64 {
         let text = self.read("cpu.stat");
@@ -461,20 +461,20 @@ fn hierarchy(controller: &str) -> PathBuf {
     if is_v2() { mount.to_owned() } else { mount.join(controller) }
 }
 
-/// Who asked the API server for what, in the order in which it answered: the events of its audit log, e.g. `user.username`,
-/// `verb`, `objectRef.resource`, `responseStatus.code`.
+/// The events of the API server's audit log, in the order of its responses, with e.g. `user.username`, `verb`,
+/// `objectRef.resource`, `responseStatus.code`.
 pub(crate) fn audit() -> Vec<Value> {
     let text = fs::read_to_string(cluster_file("audit.log")).unwrap();
-    // The last line may be half written.
+    // The last line may be incomplete.
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// The verbs that a user used, each with its resource, once: `watch pods`.
 pub(crate) fn verbs_of(user: &str) -> BTreeSet<String> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    // Tests try with `kubectl` what a stolen token is good for.
+    // Tests use `kubectl` to try a stolen token.
     let is_kubectl = |event: &Value| event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl"));
-    // Every user may ask which kinds the API server has.
+    // Any user may list the API server's kinds.
     let is_about_objects = |event: &Value| event["objectRef"]["resource"].is_string();
     let is_asked = |event: &Value| event["user"]["username"] == user && !is_kubectl(event) && is_about_objects(event);
     let events = audit().into_iter().filter(is_asked);

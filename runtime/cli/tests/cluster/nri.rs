@@ -1,4 +1,4 @@
-//! The agent as a plug-in of a real containerd: what a container sees of its own cgroup at its first instruction.
+//! The agent as a plug-in of a real containerd: the settings of a container's cgroup at its first instruction.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::node::{BUSYBOX, Pod, component, kubectl, try_kubectl};
 use crate::policies::{annotated, burst};
 use crate::waiting::{wait_for, wait_until};
 
-/// Prints the CFS burst that is in force at the first instruction, then how many milliseconds it took to come, about.
+/// Prints the CFS burst at the first instruction, then about how many milliseconds passed until there was one.
 const LOOK: &str = "f=/sys/fs/cgroup/cpu/cpu.cfs_burst_us; [ -e $f ] || f=/sys/fs/cgroup/cpu.max.burst; read -r b < $f; \
     echo first $b; n=0; while [ $b = 0 ] && [ $n -lt 20000 ]; do usleep 1000; n=$((n+1)); read -r b < $f; done; \
     echo after $n; exec sleep 3600";
 
-/// Containers that start at once.
+/// Number of containers that start at once.
 const AT_ONCE: usize = 20;
 
 fn looking() -> Value {
@@ -25,7 +25,7 @@ fn looking() -> Value {
     }]})
 }
 
-/// What a pod of [`looking`] saw: the burst at its first instruction, and how long it waited for one.
+/// The output of a pod of [`looking`]: the burst at its first instruction, and how long it waited for one.
 #[track_caller]
 fn seen(pod: &str) -> (i64, u32) {
     wait_for(&format!("{pod} tells what it saw"), || {
@@ -38,7 +38,7 @@ fn seen(pod: &str) -> (i64, u32) {
 #[test]
 fn a_container_has_its_settings_at_its_first_instruction() {
     let (_module, agent) = (Module::apply("cpu-burst", &burst()), Agent::start_beside_the_runtime());
-    // A machine under load answers late now and then, and then the container does not wait.
+    // On a loaded machine the agent may answer too late; then the container does not wait.
     let first = wait_for("a start that was answered in time", || {
         let pod = Pod::create_with("qosm-first", &annotated("cpuBurstOnly"), &looking());
         let (first, _) = seen("qosm-first");
@@ -51,7 +51,7 @@ fn a_container_has_its_settings_at_its_first_instruction() {
     });
     assert_eq!(first, 20_000);
 
-    // What a resize writes is looked at as soon as the runtime has written it.
+    // The agent reacts to a resize as soon as the runtime has written it.
     let pod = Pod::create_with("qosm-first", &annotated("cpuBurstOnly"), &looking());
     let group = pod.cgroup("app");
     wait_until("its burst", || group.burst() == 20_000);
@@ -59,7 +59,7 @@ fn a_container_has_its_settings_at_its_first_instruction() {
     kubectl(&["patch", "pod", "qosm-first", "--subresource=resize", "--patch", patch]);
     wait_until("quota and burst follow the new limit", || group.quota() == 30_000 && group.burst() == 30_000);
 
-    // The runtime goes away and comes again.
+    // The runtime stops and starts again.
     component("stop", "containerd");
     wait_until("doctor tells that the runtime is away", || {
         agent.ask(&["doctor"]).is_ok_and(|table| table.contains("containers start all the same"))
@@ -89,7 +89,7 @@ fn of_many_containers_at_once_none_fails_and_those_answered_in_time_never_ran_wi
     }
 }
 
-/// Stopped as by a debugger: not one thread of it answers.
+/// The agent is stopped as by a debugger: none of its threads answers.
 #[test]
 fn an_agent_that_stands_still_delays_starts_by_no_more_than_one_time_out_of_the_runtime() {
     let (_module, agent) = (Module::apply("cpu-burst", &burst()), Agent::start_beside_the_runtime());

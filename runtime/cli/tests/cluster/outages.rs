@@ -1,4 +1,4 @@
-//! What stands between an agent and its API server: each failure is reported by name, and what was known stays in force.
+//! Failures between an agent and its API server: each is reported by name, and the last known state stays in force.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn an_agent_that_starts_while_the_api_server_is_away_waits_and_keeps_what_was() 
     wait_until("it works", || group.burst() == 0);
 }
 
-/// A token that is bound to an object ends with it, as one ends with its time.
+/// A token that is bound to an object ends with it, like an expired token.
 #[test]
 fn a_token_that_has_ended_is_reported_and_a_new_one_is_read() {
     let _module = Module::apply("cpu-burst", &burst());
@@ -46,7 +46,7 @@ fn a_token_that_has_ended_is_reported_and_a_new_one_is_read() {
     wait_until("the container may burst", || group.burst() == 20_000);
 
     drop(secret);
-    // Watches that are open stay open; the next ones are asked who they are.
+    // Open watches stay open; new ones must authenticate.
     api_server("stop");
     api_server("start");
     let problems = || agent.ask(&["get", "problems"]).unwrap_or_default();
@@ -57,7 +57,7 @@ fn a_token_that_has_ended_is_reported_and_a_new_one_is_read() {
 
     let uid = get(&["node", NODE])["metadata"]["uid"].as_str().unwrap().to_owned();
     std::fs::write(&file, token("qosm-agent", "Node", NODE, &uid)).unwrap();
-    // The file is looked at each minute, and each watch is taken up again after growing pauses.
+    // The file is read every minute, and each watch restarts after growing pauses.
     wait_until("the new token is read", || {
         agent.ask(&["get", "problems"]).is_ok_and(|report| !report.contains("writing the node's report"))
     });
@@ -70,7 +70,7 @@ fn a_verb_that_is_missing_is_named() {
     let _module = Module::apply("cpu-burst", &burst());
     let role = Lessened::of("qosm-agent", "policymodules");
     let agent = Agent::spawn();
-    // The loop waits half a minute before it calls waiting news.
+    // The loop reports that it waits only after half a minute.
     wait_until("the node's report names what is missing", || {
         let Ok(report) = try_kubectl(&["get", "nodepolicyreport", NODE, "--output=jsonpath={.status.conditions}"])
         else {
@@ -98,7 +98,7 @@ impl Drop for ObjectOfTest {
     }
 }
 
-/// A ClusterRole without its rule for one kind; as it was again when dropped.
+/// A ClusterRole without its rule for one kind; restored when dropped.
 struct Lessened(Value);
 
 impl Lessened {

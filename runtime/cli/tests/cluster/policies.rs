@@ -1,4 +1,4 @@
-//! Pods get what their annotations ask for, and PolicyModules what they say.
+//! Pods get the settings of their annotations, and PolicyModules take effect.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::agent::{Agent, Controller, Module};
 use crate::node::{Group, NODE, Pod, StaticPod, api_server, apply, busy, get, kubectl, try_kubectl};
 use crate::waiting::wait_until;
 
-/// CPU Burst in the form that does not wait for a share pool to be idle.
+/// CPU Burst as a built-in module.
 pub(crate) fn burst() -> Value {
     json!({"module": "builtin:cpu-burst"})
 }
@@ -15,7 +15,7 @@ pub(crate) fn annotated(policy: &str) -> Value {
     json!({"annotations": {"koordinator.sh/cpuBurst": format!(r#"{{"policy":"{policy}"}}"#)}})
 }
 
-/// The cluster's strategy for CPU Burst; taken away when dropped.
+/// The cluster's strategy for CPU Burst; deleted when dropped.
 struct Strategy;
 
 impl Strategy {
@@ -47,11 +47,11 @@ pub(crate) fn annotate(pod: &str, annotation: &str) {
 #[test]
 fn an_annotated_pod_gets_its_burst_and_loses_it_with_the_annotation() {
     let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start_on_a_calm_node());
-    // Nor must the pod's own load, on a node of few CPUs.
+    // On a node with few CPUs, the pod's own load must not count as overload either.
     let _map = Strategy::apply(r#"{"clusterStrategy": {"sharePoolThresholdPercent": 100}}"#);
     let pod = Pod::create_with("qosm-burst", &annotated("auto"), &busy("200m"));
     let group = pod.cgroup("app");
-    // As much as its quota is, which may be raised already.
+    // At least the initial quota: it may be raised already.
     wait_until("the container may burst", || group.burst() >= 20_000);
     let described = |what: &str| kubectl(&["describe", "pod", "qosm-burst"]).contains(what);
     wait_until("kubectl describe tells what was done", || {
@@ -90,13 +90,13 @@ fn a_resize_in_place_moves_what_comes_back_at_the_end() {
     wait_until("the new limit stays", || group.quota() == 30_000 && group.burst() == 0);
 }
 
-/// Asks for other resources of the container `app`, in place.
+/// Resizes the container `app`, in place.
 fn resize(pod: &Pod, resources: &Value) {
     let patch = json!({"spec": {"containers": [{"name": "app", "resources": resources}]}}).to_string();
     kubectl(&["patch", "pod", pod.name(), "--subresource=resize", "--patch", &patch]);
 }
 
-/// Whether the kubelet has carried out the resize to this CPU limit: it says so, and it has nothing left to do.
+/// Whether the kubelet has completed the resize to this CPU limit.
 fn is_resized(pod: &Pod, limit: &str) -> bool {
     let status = &pod.get()["status"];
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -135,7 +135,7 @@ fn a_container_without_a_limit_gets_its_first_one_in_place() {
     wait_until("it may burst within the limit", || group.quota() == 20_000 && group.burst() == 20_000);
 }
 
-/// What no node could ever run the API server refuses itself; what this one has no room for now the kubelet puts off.
+/// The API server itself refuses a resize that no node could satisfy; the kubelet defers one for which this node has no room now.
 #[test]
 fn a_resize_that_the_kubelet_puts_off_changes_nothing_and_is_shown() {
     let (_module, agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
@@ -169,7 +169,7 @@ fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
     wait_until("a shadow writes nothing", || group.burst() == 0);
     wait_until("it is compared", || agent.ask(&["get", "policies"]).is_ok_and(|answer| answer.contains("shadow")));
 
-    // Another file with the same module, as a new version would be.
+    // Another file with the same module, like a new version.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("next.wasm");
     std::fs::copy(modules().join("cpu-burst.wasm"), &file).unwrap();
@@ -185,12 +185,12 @@ fn a_policy_module_is_put_into_the_shadow_swapped_and_removed() {
     wait_until("without the module everything is as it was", || group.burst() == 0);
 }
 
-/// Where the default modules are.
+/// Folder of the default modules.
 pub(crate) fn modules() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_BIN_EXE_qosm")).parent().unwrap().parent().unwrap().join("policies")
 }
 
-/// The kubelet runs it from a file; what the API server knows is its mirror, with another UID.
+/// The kubelet runs the pod from a file; the API server only has its mirror, with another UID.
 #[test]
 fn a_static_pod_gets_what_its_annotations_ask_for() {
     let (_module, _agent) = (Module::apply("cpu-burst", &burst()), Agent::start());
@@ -203,7 +203,7 @@ fn a_static_pod_gets_what_its_annotations_ask_for() {
     });
 }
 
-/// What this machine's kernel does not have is said where the pod's owner looks, and the rest of the policy goes on.
+/// Features that the kernel lacks are reported where the pod's owner looks, and the rest of the policy works.
 #[test]
 fn memory_qos_does_what_the_kernel_has_and_reports_what_it_lacks() {
     let (_module, agent) = (Module::apply("memory-qos", &json!({"module": "builtin:memory-qos"})), Agent::start());
@@ -224,7 +224,7 @@ fn memory_qos_does_what_the_kernel_has_and_reports_what_it_lacks() {
     }
 }
 
-/// One NUMA node has no remote memory: the event says so, in the words that the reference uses.
+/// A single NUMA node has no remote memory: the event says so, with the reference agent's words.
 #[test]
 fn memory_locality_reports_its_result_by_an_event() {
     let module = json!({"module": "builtin:memory-locality"});
@@ -328,7 +328,7 @@ fn the_fleet_is_counted_and_a_module_that_cannot_run_is_reported() {
     wait_until("a selector without nodes is reported", || {
         status()["conditions"].to_string().contains("matches none of 1 nodes")
     });
-    // What cannot be meant is refused when it is applied.
+    // The API server refuses invalid specifications.
     for (field, spec) in [
         ("spec.module", json!({"module": "cpu-burst"})),
         ("spec.mode", json!({"module": "builtin:x", "mode": "loud"})),

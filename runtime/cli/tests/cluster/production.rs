@@ -1,5 +1,5 @@
-//! A node as production has it: systemd makes the pods' groups, on cgroup v2, and the kubelet protects and throttles memory itself (its
-//! MemoryQoS). `make test ARGS="--only node"` has one.
+//! A node as in production: systemd manages the pods' cgroups, on cgroup v2, and the kubelet protects and throttles memory itself
+//! (its MemoryQoS). `make test ARGS="--only node"` provides one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use crate::node::{BUSYBOX, NODE, Pod, component, kubectl, run};
 use crate::waiting::{tell_if_slow, wait_until};
 use crate::{PATIENCE, PAUSE};
 
-/// What is set of a group, by qosm or by another.
+/// Files of a cgroup that qosm or another program sets.
 const SET: [&str; 9] = [
     "cpu.max",
     "cpu.max.burst",
@@ -28,7 +28,7 @@ const SET: [&str; 9] = [
     "memory.oom.group",
 ];
 
-/// These files of all groups of pods.
+/// The content of these files in all cgroups of pods.
 fn settings() -> BTreeMap<PathBuf, String> {
     fn collect(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
         for file in SET.map(|name| folder.join(name)) {
@@ -51,14 +51,14 @@ fn systemctl(args: &[&str]) -> String {
     run(Command::new("systemctl").args(args), "").unwrap()
 }
 
-/// What systemd has of these groups, which it would write again.
+/// systemd's properties of these cgroups, which it would write again.
 fn units() -> String {
     let properties =
         "--property=Id,ActiveState,CPUQuotaPerSecUSec,CPUWeight,MemoryMin,MemoryLow,MemoryHigh,MemoryMax,DropInPaths";
     systemctl(&["show", "kubepods*", "cri-containerd-*", properties])
 }
 
-/// What `qosm plan` prints for the pods of the namespace `default` on this node, of the files that this kernel has.
+/// The values that `qosm plan` prints for the pods of the namespace `default` on this node, without files that this kernel lacks.
 fn planned() -> BTreeMap<PathBuf, String> {
     let folder = tempfile::tempdir().unwrap();
     let [pods, node] = ["pods.json", "node.json"].map(|name| folder.path().join(name));
@@ -66,7 +66,7 @@ fn planned() -> BTreeMap<PathBuf, String> {
     fs::write(&node, kubectl(&["get", "node", NODE, "--output=json"])).unwrap();
     let mut plan = Command::new(env!("CARGO_BIN_EXE_qosm"));
     plan.args(["plan", "--output", "json", "--policy", "cpu-burst", "--policy", "memory-qos", "--pods"]);
-    // What this kernel does not have is refused, which is no failure here.
+    // Knobs that this kernel lacks are refused, which is no failure here.
     let printed = plan.arg(pods).arg("--config").arg(node).output().unwrap().stdout;
     let planned: Value = serde_json::from_slice(&printed).unwrap();
     let native = planned["decisions"].as_array().unwrap().iter().filter(|row| row["support"].is_null());
@@ -78,7 +78,7 @@ fn planned() -> BTreeMap<PathBuf, String> {
         .collect()
 }
 
-/// Which of them are not so, as `file: what it holds, not what was planned`.
+/// The files that differ from the plan, as `file: what it holds, not what was planned`.
 fn others(planned: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let is_other = |(file, value): (&PathBuf, &String)| {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -88,8 +88,8 @@ fn others(planned: &BTreeMap<PathBuf, String>) -> Vec<String> {
     planned.iter().filter_map(is_other).collect()
 }
 
-/// The same, where the kubelet has written its tiers again: in their `memory.min` and `memory.low` qosm may settle on the kubelet's sum,
-/// which covers the groups in them.
+/// The same after the kubelet has written its tiers again: in their `memory.min` and `memory.low`, qosm may settle on the
+/// kubelet's sum, which covers the groups in them.
 fn short_of(planned: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let bytes = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
     let is_covering = |file: &Path| {
@@ -104,7 +104,7 @@ fn short_of(planned: &BTreeMap<PathBuf, String>) -> Vec<String> {
     others(&strict.map(|(file, value)| (file.clone(), value.clone())).collect())
 }
 
-/// Which files hold something else than they did, or are gone or new.
+/// The files whose content has changed, or that are gone or new.
 fn changed(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let now = settings();
     let files: BTreeSet<&PathBuf> = before.keys().chain(now.keys()).collect();
@@ -118,7 +118,7 @@ fn wait_for_the_plan(planned: &BTreeMap<PathBuf, String>, when: &str) {
     wait_for_nothing(&format!("{when} all is as planned"), || others(planned));
 }
 
-/// Polls until nothing is left of it.
+/// Polls until the list is empty.
 #[track_caller]
 fn wait_for_nothing(what: &str, left: impl Fn() -> Vec<String>) {
     let begun = Instant::now();
@@ -132,7 +132,7 @@ fn wait_for_nothing(what: &str, left: impl Fn() -> Vec<String>) {
     }
 }
 
-/// A pod for each of what policies tell apart: the classes, with annotations of both and without.
+/// A pod for each case that policies distinguish: the classes, with annotations of both policies and without.
 fn pods() -> Vec<Pod> {
     let memory = r#"{"policy":"auto","minLimitPercent":50,"lowLimitPercent":100,"throttlingPercent":80}"#;
     let both = json!({"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#, "koordinator.sh/memoryQOS": memory});
@@ -179,10 +179,10 @@ fn pods_get_what_a_plan_printed_whoever_starts_again_and_nothing_is_left() {
     assert_eq!(units(), held_by_systemd);
 }
 
-/// What has to be there after the power was cut: `/tmp` is emptied at each boot.
+/// The agent's folder. It must survive the power cut: `/tmp` is emptied at each boot.
 const KEPT: &str = "/var/lib/qosm-test-agent";
 
-/// Runs last in its boot, and the power is cut right behind it.
+/// Runs last before the power is cut.
 #[test]
 fn the_power_goes_while_values_are_held() {
     std::mem::forget((modules(), pods()));
@@ -192,7 +192,7 @@ fn the_power_goes_while_values_are_held() {
     std::mem::forget(agent);
 }
 
-/// Runs in the boot after that.
+/// Runs after the next boot.
 #[test]
 fn the_power_is_back_and_values_come_and_go_as_before() {
     let names = ["qosm-ls", "qosm-guaranteed", "qosm-plain", "qosm-be"];

@@ -1,5 +1,5 @@
-//! Reclaimed resources from end to end: an agent publishes by its report, the controller puts it on the node, the scheduler places batch
-//! pods by it, and the kubelet's groups get what their requests mean.
+//! Reclaimed resources end to end: an agent publishes them in its report, the controller puts them on the Node, the scheduler
+//! places batch pods by them, and the pods' cgroups get the matching values.
 
 use std::time::Instant;
 
@@ -10,17 +10,17 @@ use crate::colocation::{BATCH, CPU, MEMORY};
 use crate::node::{Group, NODE, get, is_v2};
 use crate::waiting::wait_until;
 
-/// Weight, quota and memory limit of a container's group and of its pod's.
+/// Weight, quota and memory limit of a container's cgroup and of its pod's.
 fn values(group: &Group) -> [(i64, i64, Option<u64>); 2] {
     [group, &group.pod()].map(|group| (group.weight(), group.quota(), group.memory_limit()))
 }
 
-/// What the kubelet gives a BestEffort pod and its container.
+/// The kubelet's values for a BestEffort pod and its container.
 fn kubelets() -> [(i64, i64, Option<u64>); 2] {
     [(if is_v2() { 1 } else { 2 }, -1, None); 2]
 }
 
-/// 95 % of what there is, computed over seconds, and gone a minute after the agent.
+/// 95 % of the capacity, averaged over seconds, and withdrawn a minute after the agent ends.
 pub(crate) fn reclaim() -> Value {
     json!({"enable": true, "cpuReclaimThresholdPercent": 95, "memoryReclaimThresholdPercent": 95,
         "metricAggregateDurationSeconds": 5, "metricReportIntervalSeconds": 2, "degradeTimeMinutes": 1})
@@ -29,7 +29,7 @@ pub(crate) fn reclaim() -> Value {
 #[test]
 fn a_labelled_namespace_and_the_charts_set_are_enough() {
     let node = Node::start(&["reclaimed-resources", "be-suppress", "eviction"], &[]);
-    // What else the machine does is hidden from this agent, so that there is something to offer by the defaults.
+    // The machine's other load is hidden from this agent, so that the defaults offer something.
     node.wait_until_published();
     let pod = BatchPod::create("plain");
     let group = pod.group();
@@ -78,7 +78,7 @@ fn batch_runs_on_what_pods_leave_until_the_agent_is_gone() {
     let told = node.agent.ask(&["get", "resources"]).unwrap();
     assert!(told.contains(CPU), "{told}");
 
-    // Switched off, nothing of it is left; on again, all of it is back.
+    // Without the policies everything is restored; with them, all of it is back.
     node.modules.clear();
     wait_until("nothing is published", || Node::amount(CPU).is_none() && Node::amount(MEMORY).is_none());
     wait_until("the kubelet's values are back", || values(&group) == kubelets());
@@ -86,7 +86,7 @@ fn batch_runs_on_what_pods_leave_until_the_agent_is_gone() {
     node.wait_until_published();
     wait_until("the pod is held again", || values(&group) == limited);
 
-    // Killed, it withdraws nothing: the controller does, a minute after its last word.
+    // A killed agent withdraws nothing: the controller does, a minute after the last report.
     node.agent.kill();
     let killed = Instant::now();
     wait_until("what the dead agent published is withdrawn", || Node::amount(CPU).is_none());

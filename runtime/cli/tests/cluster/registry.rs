@@ -10,7 +10,7 @@ use crate::policies::{annotated, modules};
 use crate::registries::{Keys, env, qosm, run};
 use crate::waiting::wait_until;
 
-/// Pushes; the reference with the digest.
+/// Pushes a module. Returns the reference with the digest.
 fn push(file: &str, name: &str) -> String {
     let repository = format!("{}/{name}", env().plain.host);
     let printed = run(qosm().args(["policy", "push", file, &format!("{repository}:1"), "-o", "json"])).well();
@@ -18,7 +18,7 @@ fn push(file: &str, name: &str) -> String {
     format!("{repository}@{}", report["digest"].as_str().unwrap())
 }
 
-/// The bundle of an example in Rego.
+/// The bundle of a Rego example.
 fn bundle() -> String {
     crate::node::said("QOSM_BUNDLES").join("rego-batch-namespaces.tar.gz").display().to_string()
 }

@@ -1,4 +1,4 @@
-//! A module comes to the nodes step by step.
+//! Stepwise rollout of a module.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn with(rollout: &Value) -> Value {
     json!({"module": "builtin:cpu-burst", "rollout": rollout})
 }
 
-/// The generation that the node's agent says it runs; none where it does not run the module.
+/// The generation that the node's agent runs; `None` if it does not run the module.
 fn reported(name: &str) -> Option<i64> {
     let report = get(&["nodepolicyreport", NODE]);
     let policies = report["status"]["policies"].as_array()?;
@@ -21,7 +21,7 @@ fn reported(name: &str) -> Option<i64> {
 
 #[test]
 fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
-    // A single node has the shares 0 and 100 %; which nodes others take is a matter of arithmetic, tested there.
+    // A single node can only have the shares 0 and 100 %; other shares are tested in the unit tests.
     let module = Module::apply("cpu-burst", &with(&json!({"percent": 0})));
     let (agent, _controller) = (Agent::spawn(), Controller::start());
     let pod = Pod::create_with("qosm-rollout", &annotated("cpuBurstOnly"), &busy("200m"));
@@ -54,8 +54,8 @@ fn a_rollout_comes_to_its_share_of_nodes_and_stops_while_it_is_paused() {
 
 #[test]
 fn two_modules_of_one_priority_that_want_different_values_are_reported() {
-    // Once the container is throttled, the first takes small steps, and the second would take larger ones: none at once, which would lead to
-    // the ceiling before the first has taken any.
+    // Once the container is throttled, the first policy takes small steps. The second would take larger ones, but none by alarms,
+    // which would lead to the ceiling before the first policy has taken any.
     let small = json!({"module": "builtin:cpu-burst", "config": {"profile": "koordinator"}});
     let config = json!({"minRaisePercent": 70, "alarmRaisePercent": 0});
     let large = json!({"module": "builtin:cpu-burst", "alarms": false, "config": config});

@@ -1,4 +1,4 @@
-//! What the chart allows: no less than the agent and the controller use, and no more.
+//! The chart's permissions: exactly those that the agent and the controller use.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::agent::{Agent, Controller, Module, NAMESPACE, USER, rendered, root};
 use crate::node::{NODE, Pod, audit, busy, kubectl, said, verbs_of};
 use crate::waiting::wait_until;
 
-/// What an agent asks for.
+/// The requests of an agent.
 const EXPECTED: [&str; 12] = [
     "create events",
     "create nodepolicyreports",
@@ -27,13 +27,13 @@ const EXPECTED: [&str; 12] = [
 
 #[test]
 fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
-    // An API server that has just been started refuses every user for a moment: what other tests did to it is not asked here.
+    // An API server that has just started refuses every user for a moment: only events of this test count.
     let begun = jiff::Timestamp::now();
     let module = Module::apply("cpu-burst", &serde_json::json!({"module": "builtin:cpu-burst"}));
     let (mut agent, controller) = (Agent::start(), Controller::start());
     let wrong = serde_json::json!({"annotations": {"koordinator.sh/cpuBurst": "{"}});
     let _pod = Pod::create_with("qosm-verbs", &wrong, &busy("100m"));
-    // A report that was there already was not created by this agent.
+    // If the report existed already, this agent did not create it.
     let seldom = ["create nodepolicyreports", "get nodes"];
     wait_until("every verb was used", || {
         let verbs = verbs_of(USER);
@@ -53,7 +53,7 @@ fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
         })
         .collect();
     assert!(forbidden.is_empty(), "{forbidden:#?}");
-    // Agents of other tests may have had more than one event of a kind, and asked for their DaemonSet. This cluster has no
+    // Agents of other tests may have had several events of a kind, and read their DaemonSet. This cluster has no
     // NodeResourceTopologies.
     let also = [
         "get daemonsets",
@@ -69,7 +69,7 @@ fn agent_and_controller_use_the_verbs_that_they_have_and_no_others() {
     assert!(more.is_empty(), "{more:?}");
 }
 
-/// What the chart's roles allow: each verb with its resource.
+/// The permissions in the chart's roles: each verb with its resource.
 fn granted(account: &str) -> BTreeSet<String> {
     let words = |value: &Value| -> Vec<String> {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
@@ -122,7 +122,7 @@ fn the_api_server_takes_everything_that_the_chart_renders() {
         .collect();
     files.sort();
     assert!(files.len() >= 4, "{files:?}");
-    // Kinds of operators that are not installed here.
+    // Kinds of Kubernetes operators that are not installed here.
     let foreign = ["PodMonitor", "PrometheusRule", "GrafanaDashboard"];
     let mut all = vec![rendered(&[])];
     all.extend(files.iter().map(|file| rendered(&["--values", file.to_str().unwrap()])));
@@ -207,7 +207,7 @@ fn the_agent_cannot_look_into_processes_and_who_can_has_neither_network_nor_toke
     assert_eq!(daemon_set(&without, "page-mover"), None);
     assert!(!has_flag(&daemon_set(&without, "agent").unwrap(), "--page-mover"));
 
-    // For core scheduling alone it is there too, and may note something on cgroups.
+    // The page mover is also there for core scheduling alone, and may write to cgroups.
     let cores = rendered(&["--values", off.to_str().unwrap(), "--set", "agent.hostAccess.coreScheduling=always"]);
     let mover = daemon_set(&cores, "page-mover").unwrap();
     assert_eq!(added(&mover), serde_json::json!(["DAC_READ_SEARCH", "SYS_NICE", "SYS_PTRACE"]));
@@ -216,12 +216,12 @@ fn the_agent_cannot_look_into_processes_and_who_can_has_neither_network_nor_toke
     assert_eq!(cgroups["readOnly"], Value::Null);
     assert!(has_flag(&daemon_set(&cores, "agent").unwrap(), "--page-mover=/run/qosm/page-mover/"));
 
-    // What is mounted for modules can be read, and what was given is kept.
+    // Paths that are mounted for modules are readable, and the given values are kept.
     let everything = rendered(&["--values", chart.join("ci/everything-values.yaml").to_str().unwrap()]);
     let file = everything.iter().find_map(|object| object["data"]["agent.yaml"].as_str()).unwrap();
     let confinement = &documents(file)[0]["confinement"];
     assert_eq!(confinement["mode"], "require");
-    // Of the node's settings those of memory alone, and only where they are asked for.
+    // Only the node's memory settings are mounted, and only if requested.
     let sysctl = |objects: &[Value]| {
         let agent = daemon_set(objects, "agent").unwrap();
         let mounts = container(&agent)["volumeMounts"].as_array().unwrap().clone();
@@ -230,7 +230,7 @@ fn the_agent_cannot_look_into_processes_and_who_can_has_neither_network_nor_toke
     };
     assert_eq!(sysctl(&everything), ["/host/proc/sys/vm"]);
     assert!(sysctl(&default).is_empty());
-    // Volumes of pods are seen when they come, and by nobody who does not look for them.
+    // Pods' volumes propagate into the agent's container, if the kubelet's folder is mounted at all.
     let kubelet = |objects: &[Value]| {
         let agent = daemon_set(objects, "agent").unwrap();
         let mounts = container(&agent)["volumeMounts"].as_array().unwrap().clone();

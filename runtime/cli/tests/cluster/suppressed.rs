@@ -1,4 +1,4 @@
-//! Batch pods held back by what latency-sensitive pods use, on the groups of a real kubelet.
+//! Suppression of batch pods by the use of latency-sensitive pods, on a real kubelet's cgroups.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::batch_node::{Node, THRESHOLDS, batch_pod, cpus};
 use crate::node::{NODE, Pod, busy, kubectl, try_kubectl};
 use crate::waiting::wait_until;
 
-/// What the latency-sensitive pod uses at most, in thousandths of a CPU.
+/// Upper bound of the latency-sensitive pod's use, in thousandths of a CPU.
 const LOAD: usize = 700;
 
 fn strategy(mode: &str, percent: usize, is_enabled: bool) -> [(&'static str, Value); 1] {
@@ -16,7 +16,7 @@ fn strategy(mode: &str, percent: usize, is_enabled: bool) -> [(&'static str, Val
     [(THRESHOLDS, json!({"clusterStrategy": strategy}))]
 }
 
-/// CPUs that the node keeps from pods; none any more when dropped.
+/// CPUs that the node reserves; removed when dropped.
 struct Reservation;
 
 const RESERVATION: &str = "node.koordinator.sh/reservation";
@@ -45,7 +45,7 @@ fn batch_has_less_while_latency_sensitive_pods_are_busy_and_more_when_they_rest(
     let group = batch.cgroup("app");
     let tier = group.tier();
 
-    // By a quota, in microseconds for each 100 ms; what differs by less than 1 % of the node is left as it is.
+    // By a quota, in microseconds per 100 ms; differences below 1 % of the node are not written.
     let whole = i64::try_from(cpus() * quota_percent() * 1000).unwrap();
     let slack = i64::try_from(cpus() * 1000).unwrap();
     let at_rest = || (whole - slack..=whole).contains(&tier.quota());
@@ -57,7 +57,7 @@ fn batch_has_less_while_latency_sensitive_pods_are_busy_and_more_when_they_rest(
     load.rest();
     wait_until("they have it back when it rests", at_rest);
 
-    // By CPUs. Batch pods keep two of them, so that a node of two takes none away.
+    // By CPUs. Batch pods keep at least two, so a node with two CPUs loses none.
     let all: BTreeSet<usize> = tier.cpus();
     let percent = cpuset_percent();
     let wanted = (cpus() * percent).div_ceil(100).max(2);

@@ -1,4 +1,4 @@
-//! NodeResourceTopologies at a real API server: shares that are written into others', and objects of the controller's own.
+//! NodeResourceTopologies at a real API server: shares in other programs' objects, and the controller's own objects.
 
 use std::process::Command;
 
@@ -10,10 +10,10 @@ use crate::node::{NODE, apply, kubectl, run, said, try_kubectl};
 use crate::waiting::{wait_for, wait_until};
 
 const PUBLISHES: &str = "controller.nodeTopology=true";
-/// What the controller marks its own by.
+/// Label of the controller's own objects.
 const OWN: &str = "qosm.io/node-topology";
 
-/// The kind that topologies of nodes have, and one of them; both deleted when dropped.
+/// The kind NodeResourceTopology, and one object; both deleted when dropped.
 struct Topology(&'static str);
 
 impl Topology {
@@ -26,7 +26,7 @@ impl Topology {
         topology
     }
 
-    /// The kind alone.
+    /// Creates the kind.
     fn kind() {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -38,13 +38,13 @@ impl Topology {
         kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", Self::KIND]);
     }
 
-    /// What stands there of a node.
+    /// The node's object; `None` if there is none.
     fn of(node: &str) -> Option<Value> {
         let text = try_kubectl(&["get", Self::KIND, node, "--output=json"]).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// One NUMA node with a CPU resource of the kubelet's and one of the controller's.
+    /// Resets the object to one NUMA node with the kubelet's CPU resource and one of the controller's.
     fn reset(&self) {
         let topology = json!({"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology",
             "metadata": {"name": self.0}, "topologyPolicies": ["None"], "zones": [zone(&json!([amounts("cpu", "4"), amounts(CPU, "500")]))]});
@@ -98,7 +98,7 @@ fn a_stolen_token_changes_no_resource_of_others_in_a_topology() {
         if refused.is_empty() {
             wait_until("what it has to do is allowed", || patch().is_ok());
         } else {
-            // The policy may take a moment until it is in force.
+            // The admission policy may take a moment to come into force.
             wait_until("the rest is refused", || patch().is_err_and(|error| error.contains(refused)));
         }
     }
@@ -107,7 +107,7 @@ fn a_stolen_token_changes_no_resource_of_others_in_a_topology() {
     assert!(said.contains("cannot"), "{said}");
 }
 
-/// The module that pins pods, as the chart has it.
+/// The specification of the module that pins pods, from the chart.
 fn cpu_topology() -> Value {
     let objects = rendered(&["--set", "policies.cpuTopology.enabled=true"]);
     let is_it = |object: &&Value| object["kind"] == "PolicyModule" && object["metadata"]["name"] == "cpu-topology";
@@ -137,7 +137,7 @@ fn a_node_whose_agent_sees_cpus_has_a_topology_for_schedulers() {
     assert_eq!((&zone["name"], &zone["resources"][0]["name"]), (&json!("node-0"), &json!("cpu")), "{made}");
     assert_eq!(made["metadata"]["ownerReferences"][0]["name"], NODE);
 
-    // Of another program's object not a field is changed, and what an agent no longer sees goes.
+    // No field of another program's object changes, and an object is removed when its agent no longer sees CPUs.
     let before = Topology::of(kept.0).unwrap();
     report(kept.0, &two_cores());
     report(other.0, &two_cores());

@@ -1,4 +1,4 @@
-//! A running agent, and how to wait for what it does.
+//! A running agent, its commands, and waits for its effects.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -28,13 +28,13 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts one on a node, and waits until it answers.
+    /// Starts an agent on a node, and waits until it answers.
     #[track_caller]
     pub(crate) fn start(node: &Node) -> Self {
         Self::start_with(node, &[])
     }
 
-    /// The same with more flags.
+    /// As [`Self::start`], with more flags.
     #[track_caller]
     pub(crate) fn start_with(node: &Node, flags: &[(&str, &str)]) -> Self {
         let mut agent = Self::spawn(node, flags);
@@ -42,16 +42,16 @@ impl Agent {
         agent
     }
 
-    /// Starts one and does not wait.
+    /// Starts an agent without waiting.
     pub(crate) fn spawn(node: &Node, flags: &[(&str, &str)]) -> Self {
-        // A port that is free now; the next moment it is the agent's.
+        // A free port, which the agent binds a moment later.
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{metrics}");
         let command = node.agent_command(&[&[("--metrics-listen", address.as_str())], flags].concat());
         Self::run(command, node, metrics)
     }
 
-    /// Starts one that learns from its environment alone where its socket is and what to log, and waits until it answers there.
+    /// Starts an agent that gets the path of its socket and its log level only from its environment, and waits until it answers there.
     #[track_caller]
     pub(crate) fn start_by_variable(node: &Node) -> Self {
         let socket = node.path("admin.sock");
@@ -65,7 +65,7 @@ impl Agent {
         agent
     }
 
-    /// Starts one that is expected to end by itself. Its exit code and all that it said.
+    /// Starts an agent that is expected to end by itself. Returns its exit code and its log.
     pub(crate) fn run_to_end(node: &Node, flags: &[(&str, &str)]) -> (Option<i32>, String) {
         let mut agent = Self::run(node.agent_command(flags), node, 0);
         let status = agent.wait_until_it_ends();
@@ -79,7 +79,7 @@ impl Agent {
         Self { child, log, socket: node.path("admin.sock"), metrics }
     }
 
-    /// What it said so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -87,7 +87,7 @@ impl Agent {
     #[track_caller]
     pub(crate) fn wait_until_it_answers(&mut self) {
         let begun = Instant::now();
-        // The socket is made before the loop runs; only an answer tells that it does.
+        // The socket exists before the loop runs; only a response shows that the loop runs.
         while self.admin("/v1/policies").is_none() {
             let ended = self.child.try_wait().unwrap();
             assert_eq!(ended, None, "the agent ended");
@@ -108,13 +108,13 @@ impl Agent {
         }
     }
 
-    /// Waits until it has come to its `main`: the kernel ends a program that is still being loaded.
+    /// Waits until the agent handles SIGTERM: before its `main`, the signal would end it.
     #[track_caller]
     pub(crate) fn wait_until_it_hears(&self) {
         wait_until("the agent to hear SIGTERM", || hears_terminate(self.child.id()));
     }
 
-    /// Asks it to end, and waits until it has. Returns its log.
+    /// Sends SIGTERM, waits for the end, and returns the log.
     #[track_caller]
     pub(crate) fn terminate(self) -> String {
         let (status, log) = self.end();
@@ -122,7 +122,7 @@ impl Agent {
         log
     }
 
-    /// The same of one that ends with a failure.
+    /// As [`Self::terminate`], for an agent that ends with a failure.
     #[track_caller]
     pub(crate) fn terminate_in_vain(self) -> String {
         let (status, log) = self.end();
@@ -137,13 +137,13 @@ impl Agent {
         (self.wait_until_it_ends(), self.log())
     }
 
-    /// Ends it as no program can prevent.
+    /// Kills the agent (SIGKILL).
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Does something of several steps that the agent must not see half done.
+    /// Runs several steps while the agent is stopped, so that it sees none of them alone.
     pub(crate) fn at_once(&self, act: impl FnOnce()) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::STOP).unwrap();
@@ -156,67 +156,66 @@ impl Agent {
         kill_process(pid, Signal::CONT).unwrap();
     }
 
-    /// Its process ID.
+    /// The agent's process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// As [`Agent::ask`]; what the command said when it failed.
+    /// As [`Agent::ask`], but returns the command's error.
     pub(crate) fn try_ask(&self, args: &[&str]) -> Result<String, String> {
         let output = Command::new(binary()).args(args).arg("--admin-socket").arg(&self.socket).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
-    /// Whether it still runs.
+    /// Whether the agent still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// A document of its admin API, without the detour over a command: that takes its time on an emulated machine. `None` when
-    /// there is none.
+    /// Fetches a document of the admin API directly: a command takes long on an emulated machine. `None` if there is none.
     fn admin(&self, path: &str) -> Option<Value> {
         let (status, body) = exchange(UnixStream::connect(&self.socket).ok()?, path).ok()?;
         status.contains("200").then(|| serde_json::from_str(&body).unwrap())
     }
 
-    /// Runs a command that learns from its environment where the admin socket is; `None` when it fails.
+    /// Runs a command that gets the admin socket's path from its environment; `None` if it fails.
     pub(crate) fn ask_by_variable(&self, args: &[&str]) -> Option<String> {
         let output = Command::new(binary()).args(args).env(SOCKET_VARIABLE, &self.socket).output().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
-    /// Runs a command against its admin socket; `None` when it fails.
+    /// Runs a command against the admin socket; `None` if it fails.
     pub(crate) fn ask(&self, args: &[&str]) -> Option<String> {
         let output = Command::new(binary()).args(args).arg("--admin-socket").arg(&self.socket).output().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     }
 
-    /// The same, as a document. Fails the test when it fails.
+    /// As [`Agent::ask`], as JSON. Fails the test if the command fails.
     #[track_caller]
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let text = self.ask(&[args, &["-o", "json"]].concat()).unwrap_or_else(|| unreachable!("{args:?} failed"));
         serde_json::from_str(&text).unwrap()
     }
 
-    /// All about `default/web`; `null` while it is not known.
+    /// The explanation of `default/web`; `null` while the pod is unknown.
     pub(crate) fn explain(&self) -> Value {
         self.admin("/v1/explain?pod=default/web").unwrap_or_default()
     }
 
-    /// How a shadow would do otherwise; `null` while there is none of that name.
+    /// The differences of a shadow; `null` while there is none of that name.
     pub(crate) fn diff(&self, policy: &str) -> Value {
         self.admin(&format!("/v1/diff?policy={policy}")).unwrap_or_default()
     }
 
-    /// How a policy fares; `null` when there is none of that name.
+    /// The report of a policy; `null` if there is none of that name.
     pub(crate) fn policy(&self, name: &str) -> Value {
         let policies = self.admin("/v1/policies").unwrap_or_default();
         let named = policies.as_array().into_iter().flatten().find(|policy| policy["policy"] == name);
         named.cloned().unwrap_or_default()
     }
 
-    /// What it says of one held knob, of the pod or of the container; `null` when it holds none.
+    /// The report of one held knob, of the pod or of the container; `null` if it is not held.
     pub(crate) fn held(&self, level: &str, knob: &str) -> Value {
         let explanation = self.explain();
         let knobs = explanation["knobs"].as_array();
@@ -234,17 +233,17 @@ impl Agent {
         serde_json::from_value(self.admin("/v1/problems").unwrap()).unwrap()
     }
 
-    /// An answer of its HTTP server: status line and body.
+    /// A response of the HTTP server: status line and body.
     pub(crate) fn get(&self, path: &str) -> (String, String) {
         exchange(TcpStream::connect(("127.0.0.1", self.metrics)).unwrap(), path).unwrap()
     }
 
-    /// The sum of a metric over the label sets that hold all of these words.
+    /// The sum of a metric over the label sets that contain all of these words.
     pub(crate) fn metric(&self, name: &str, words: &[&str]) -> f64 {
         metric_in(&self.get("/metrics").1, name, words)
     }
 
-    /// Waits for `ticks` more ticks: what the agent has not done by then it does not do.
+    /// Waits for `ticks` more ticks, after which the agent has done all that it will do.
     #[track_caller]
     pub(crate) fn let_it_run(&self, ticks: u32) {
         let steps = || self.metric("qosm_step_seconds_count", &[]);
@@ -253,14 +252,14 @@ impl Agent {
     }
 }
 
-/// Whether SIGTERM does not simply end a process.
+/// Whether a process handles SIGTERM.
 pub(crate) fn hears_terminate(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> 14 & 1 == 1)
 }
 
-/// The sum of a metric's rows that have these words in them, in one answer.
+/// The sum of a metric's rows that contain these words, in one response.
 pub(crate) fn metric_in(text: &str, name: &str, words: &[&str]) -> f64 {
     text.lines()
         .filter(|line| {
@@ -271,7 +270,7 @@ pub(crate) fn metric_in(text: &str, name: &str, words: &[&str]) -> f64 {
         .sum()
 }
 
-/// Asks over HTTP: status line and body.
+/// Sends an HTTP request. Returns status line and body.
 fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<(String, String)> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: qosm\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! What happens between two ticks is not left until the next.
+//! Alarms between two ticks.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::agent::{Agent, metric_in};
 use crate::node::{APP, BASE, BURST, Node, PATIENT_MILLIS, POD};
 use crate::waiting::wait_until;
 
-/// As long as it can be: longer than an alarm takes on any machine.
+/// The longest tick, in milliseconds: longer than an alarm takes on any machine.
 const SELDOM: &str = "60000";
 
 fn responsive(alarms: bool) -> serde_json::Value {
@@ -15,13 +15,13 @@ fn responsive(alarms: bool) -> serde_json::Value {
 
 #[test]
 fn a_container_that_uses_up_its_quota_brings_an_evaluation_forward() {
-    // Throttled at its ceiling, too: there is always something to tell.
+    // Throttled even at its ceiling, so that there are always alarms.
     let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     node.agent_config(&json!({"policies": [responsive(true)]}));
     let agent = Agent::start_with(&node, &[("--tick-millis", "1000")]);
     wait_until("alarms", || agent.metric("qosm_alarms_total", &["throttling"]) >= 3.0);
     node.wait_for_ceiling();
-    // A tick brings one evaluation at most; the others are the alarms'. Both are counted by one answer.
+    // A tick causes at most one evaluation; alarms cause the others. One response contains both counters.
     let counts = || {
         let (_, metrics) = agent.get("/metrics");
         let evaluations = metric_in(&metrics, "qosm_policy_evaluation_seconds_count", &["cpu-burst"]);
@@ -34,7 +34,7 @@ fn a_container_that_uses_up_its_quota_brings_an_evaluation_forward() {
     });
     let policies = agent.json(&["get", "policies"]);
     assert_eq!(policies[0]["triggers"], json!([{"trigger": "throttling"}]), "{policies}");
-    // Once no policy asks for it, no container is sampled.
+    // Once no policy requests the trigger, no container is sampled.
     node.pod(&json!({BURST: {"policy": "none"}}));
     wait_until("the baseline", || node.cgroups.quota(APP) == BASE && node.cgroups.quota(POD) == BASE);
     agent.let_it_run(2);
@@ -46,16 +46,16 @@ fn a_container_that_uses_up_its_quota_brings_an_evaluation_forward() {
 #[test]
 fn a_container_that_has_just_used_up_its_quota_is_raised_between_two_ticks() {
     let mut node = Node::new();
-    // A server that waits for requests, with a spell of work now and then.
+    // Like a server that waits for requests, with bursts of work.
     let spells = "while :; do n=0; while [ $n -lt 30 ]; do n=$((n+1)); sleep 0.1; done; \
                   n=0; while [ $n -lt 60000 ]; do n=$((n+1)); done; done";
     node.cgroups.load(APP, spells);
     node.pod(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
-    // It comes down as soon as it is calm, so that there is always something to raise.
+    // The quota comes down as soon as the container is calm, so that there is always something to raise.
     let mut policy = responsive(true);
     policy["config"] = json!({"calmWindows": 1, "calmWindowsMax": 1, "lowerPercent": 100, "headroomPercent": 0});
     node.agent_config(&json!({"policies": [policy]}));
-    // So seldom does a tick come that it is the alarm that finds the container throttled, however slow the machine is.
+    // Ticks are so rare that the alarm finds the throttled container first, however slow the machine is.
     let agent = Agent::start_with(&node, &[("--tick-millis", SELDOM)]);
     let ticks = || agent.metric("qosm_ticks_total", &[]);
     let look = || (ticks(), node.cgroups.quota(APP), ticks());
@@ -84,7 +84,7 @@ fn a_container_that_appears_is_served_before_the_next_tick() {
     let agent = Agent::start_with(&node, &[("--tick-millis", SELDOM)]);
     wait_until("the directories to be watched", || agent.metric("qosm_watches", &[]) >= 2.0);
     let ticks = || agent.metric("qosm_ticks_total", &[]);
-    // A tick that happens to come just then shows nothing: once more.
+    // If a tick comes at the same time, the attempt shows nothing and is repeated.
     wait_until("a container that no tick served", || {
         let before = ticks();
         node.cgroups.make(APP);

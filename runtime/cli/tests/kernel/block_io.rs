@@ -1,5 +1,5 @@
-//! Limits, weights and the cost model of a disk on a real kernel: set, held, and given back. In a virtual machine alone: elsewhere the cost
-//! model would be that of the machine that the tests run on.
+//! Limits, weights and the cost model of a disk on a real kernel: set, held, and restored. Only in a virtual machine: elsewhere
+//! the cost model would be that of the machine that runs the tests.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::node::{Node, PATIENT_MILLIS, POD};
 use crate::waiting::wait_until;
 
 const BATCH: &str = "kubepods/besteffort";
-/// Read by who tells which share of requests may be late.
+/// The expected `io.cost.qos`: the share of requests that may be late, and their latencies.
 const QOS: &str = "enable=1 ctrl=user rpct=95.00 rlat=3000 wpct=95.00 wlat=5000 min=1.00 max=10000.00";
 
 fn is_virtual(name: &str) -> bool {
@@ -25,7 +25,7 @@ fn is_virtual(name: &str) -> bool {
     is_virtual
 }
 
-/// The machine's disk: its name and its numbers.
+/// The machine's disk: its name and its device number.
 fn disk() -> (String, String) {
     let entries = fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let size = |name: &String| fs::read_to_string(format!("/sys/block/{name}/size")).unwrap();
@@ -34,7 +34,7 @@ fn disk() -> (String, String) {
     (name, numbers)
 }
 
-/// What a file says of the disk; empty = nothing.
+/// The disk's line in a file; empty if there is none.
 fn line(file: &Path, numbers: &str) -> String {
     let text = fs::read_to_string(file).unwrap();
     let own = text.lines().find_map(|line| line.strip_prefix(numbers)?.strip_prefix(' '));
@@ -45,7 +45,7 @@ fn root(file: &str) -> PathBuf {
     Path::new("/sys/fs/cgroup").join(file)
 }
 
-/// A node with the group of batch pods, to which devices are handed down as a kubelet does it, and a cluster that asks for limits, a
+/// A node with the cgroup of batch pods, with the io controller enabled as by a kubelet, and a cluster that requests limits, a
 /// weight and a latency of the disk.
 fn node(disk: &str) -> Node {
     let node = Node::new();
@@ -74,7 +74,7 @@ fn node(disk: &str) -> Node {
     node
 }
 
-/// All that is asked for, and the file that each of it stands in.
+/// The requested settings, with the file of each.
 fn wanted(node: &Node) -> [(PathBuf, &'static str); 4] {
     [
         (node.cgroups.file(BATCH, "io.max"), "rbps=1048576 wbps=max riops=max wiops=120"),
@@ -90,7 +90,7 @@ fn wait_for_all(node: &Node, numbers: &str) {
     }
 }
 
-/// The kernel keeps a line of a disk whose cost model counted once.
+/// Checks that nothing is left. The kernel keeps the line of a disk whose cost model was enabled once.
 fn assert_nothing_is_left(node: &Node, numbers: &str) {
     for (file, _) in &wanted(node)[..3] {
         assert_eq!(line(file, numbers), "", "{}", file.display());
@@ -119,11 +119,11 @@ fn limits_weights_and_costs_of_a_disk_are_set_shown_and_given_back() {
     ] {
         assert!(held.contains(&row), "{row} is not in {held:#?}");
     }
-    // What cannot be is named, and keeps nothing else from being set.
+    // A missing device is reported, and does not affect the other settings.
     let is_remark = |row: &Value| row["knob"] == "io.max" && row["why"].as_str().unwrap().contains("/dev/nothing");
     assert!(knobs["remarks"].as_array().unwrap().iter().any(is_remark), "{knobs}");
 
-    // Another program's word of the same disk counts; of another it is none of ours.
+    // Another program's write for the same disk counts as drift; one for another disk is ignored.
     let file = node.cgroups.file(BATCH, "io.max");
     fs::write(&file, format!("{numbers} rbps=8192")).unwrap();
     let is_drifted = || {

@@ -10,7 +10,7 @@ use crate::cgroups::Cgroups;
 use crate::node::{APP, BASE, BURST, Node, POD, quick};
 use crate::waiting::{wait_for, wait_until};
 
-/// Throttled periods in percent, over at least `periods` periods from now.
+/// Share of throttled periods in percent, over at least `periods` periods from now.
 fn throttled_percent(cgroups: &Cgroups, periods: u64) -> u64 {
     let before = cgroups.throttling(APP);
     let after = wait_for("enforcement periods", || {
@@ -25,11 +25,11 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     let node = Node::busy(&json!({}));
     let before = node.cgroups.knobs();
     let agent = Agent::start(&node);
-    // A busy thread under 100m is throttled in each period in which the machine lets it run.
+    // A busy thread with a limit of 100m is throttled in each period in which the machine lets it run.
     let throttled = wait_for("throttling", || Some(throttled_percent(&node.cgroups, 10)).filter(|share| *share >= 60));
     assert_eq!(node.cgroups.knobs(), before, "not configured means hands off");
 
-    // Up to a whole CPU, which is all that one thread can use.
+    // Up to a whole CPU, the maximum that one thread can use.
     node.pod(&json!({BURST: {"policy": "auto", "cfsQuotaBurstPercent": 1000, "cpuBurstPercent": 2000}}));
     wait_until("relief", || throttled_percent(&node.cgroups, 10) * 2 < throttled);
     assert!(node.cgroups.quota(APP) <= BASE * 10, "the ceiling is ten times the base");
@@ -44,7 +44,7 @@ fn a_throttled_container_gets_a_larger_quota_and_gives_it_back() {
     assert!(!quota["reason"].as_str().unwrap().is_empty() && quota["since"].as_str().unwrap().contains('T'), "{quota}");
     assert!(quota["path"].as_str().unwrap().contains(APP), "{quota}");
 
-    // 2000 % of 100m are 200000 µs; a mainline kernel takes no more than the quota.
+    // 2000 % of 100m are 200000 µs; a mainline kernel accepts no more than the quota.
     let burst = agent.held("container", "cpu.burst");
     assert_eq!(burst["adjusted"]["wanted"], 200_000, "{burst}");
     assert!(burst["adjusted"]["why"].as_str().unwrap().contains("quota"), "{burst}");
@@ -97,7 +97,7 @@ fn an_overloaded_node_takes_the_quota_back() {
     let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     let agent = Agent::start(&node);
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
-    // From now on all CPUs of the node are busy, as its /proc/stat tells it.
+    // From now on all CPUs of the node are busy, according to its /proc/stat.
     let proc = node.path("proc/stat");
     let cpus = std::fs::read_to_string(&proc).unwrap().lines().filter(|line| line.starts_with("cpu")).count() - 1;
     let mut busy = 1_000_000_u64;

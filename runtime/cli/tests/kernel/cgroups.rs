@@ -1,4 +1,4 @@
-//! Cgroups that a test makes as a kubelet would, on whichever version this kernel has.
+//! Cgroups that a test creates like a kubelet, on this kernel's cgroup version.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,15 +20,15 @@ pub(crate) enum Version {
     V2,
 }
 
-/// The hierarchies, and a group in each that is the test's own.
+/// The hierarchies, with the test's own cgroup in each.
 pub(crate) struct Cgroups {
     pub(crate) version: Version,
-    /// The test's group, without slashes.
+    /// Name of the test's cgroup, without slashes.
     pub(crate) root: String,
     loads: Vec<Child>,
 }
 
-/// What the kernel counted of one group.
+/// The kernel's counters of one cgroup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Throttling {
     pub(crate) periods: u64,
@@ -36,14 +36,14 @@ pub(crate) struct Throttling {
 }
 
 impl Cgroups {
-    /// Makes the test's group.
+    /// Creates the test's cgroup.
     pub(crate) fn new(root: String) -> Self {
         let version = if Path::new(MOUNT).join("cgroup.controllers").exists() { Version::V2 } else { Version::V1 };
         let cgroups = Self { version, root, loads: Vec::new() };
         for base in cgroups.hierarchies() {
             make(&base.join(&cgroups.root), version);
         }
-        // Other work on this machine must not keep the load from its quota, or it is never throttled.
+        // A high weight: other work on this machine must not keep the load from its quota, or it is never throttled.
         let (file, most) = match version {
             Version::V1 => ("cpu.shares", "262144"),
             Version::V2 => ("cpu.weight", "10000"),
@@ -59,7 +59,7 @@ impl Cgroups {
         }
     }
 
-    /// Makes a group below the test's, and those above it.
+    /// Creates a cgroup below the test's, with its parents.
     pub(crate) fn make(&self, group: &str) {
         for base in self.hierarchies() {
             let mut path = base.join(&self.root);
@@ -70,8 +70,8 @@ impl Cgroups {
         }
     }
 
-    /// Gives these groups, which must be there, CPUs and NUMA nodes: on v2 by the controller of the groups above, on v1 in a hierarchy of its
-    /// own, with the lists of the group above as a kubelet copies them.
+    /// Gives these existing cgroups CPUs and NUMA nodes: on v2 by the controller of their parents, on v1 in a separate hierarchy
+    /// with the lists of the parent, as a kubelet copies them.
     pub(crate) fn make_cpusets(&self, groups: &[&str]) {
         let parents = |group: &str| {
             let ends: Vec<_> = group.match_indices('/').map(|(end, _)| end).collect();
@@ -99,7 +99,7 @@ impl Cgroups {
         }
     }
 
-    /// Where a group's processes are counted: of cpusets, too, where it has any.
+    /// The folders of a cgroup in all hierarchies, also in cpuset's if it exists there.
     fn homes(&self, group: &str) -> impl Iterator<Item = PathBuf> {
         let mut bases = self.hierarchies();
         if self.version == Version::V1 {
@@ -109,12 +109,12 @@ impl Cgroups {
         bases.into_iter().map(move |base| base.join(&below)).filter(|home| home.exists())
     }
 
-    /// Removes a group; it must be empty.
+    /// Removes a cgroup, which must be empty.
     pub(crate) fn remove(&self, group: &str) {
         self.homes(group).for_each(|home| remove(&home));
     }
 
-    /// A file of a group, named after its controller as all of these are.
+    /// Path of a file of a cgroup. Its name begins with its controller's.
     pub(crate) fn file(&self, group: &str, name: &str) -> PathBuf {
         let mut path = PathBuf::from(MOUNT);
         if self.version == Version::V1 {
@@ -131,7 +131,7 @@ impl Cgroups {
         self.file(group, if self.version == Version::V1 { "cpu.cfs_quota_us" } else { "cpu.max" })
     }
 
-    /// CFS quota in microseconds; -1 = unlimited.
+    /// CFS quota in microseconds; -1 if unlimited.
     pub(crate) fn quota(&self, group: &str) -> i64 {
         let text = fs::read_to_string(self.quota_file(group)).unwrap();
         let word = text.split_whitespace().next().unwrap();
@@ -154,7 +154,7 @@ impl Cgroups {
         self.file(group, if self.version == Version::V1 { "cpu.shares" } else { "cpu.weight" })
     }
 
-    /// CPU weight as the file has it: shares on v1.
+    /// CPU weight in the unit of the file: shares on v1.
     pub(crate) fn weight(&self, group: &str) -> i64 {
         fs::read_to_string(self.weight_file(group)).unwrap().trim().parse().unwrap()
     }
@@ -173,7 +173,7 @@ impl Cgroups {
         Throttling { periods: count("nr_periods "), throttled: count("nr_throttled ") }
     }
 
-    /// Everything that qosm could have changed below the test's group, by file.
+    /// All knobs below the test's cgroup that qosm could change, by file.
     pub(crate) fn knobs(&self) -> BTreeMap<PathBuf, String> {
         const NAMES: [&str; 11] = [
             "cpu.cfs_quota_us",
@@ -196,7 +196,7 @@ impl Cgroups {
                     knobs.insert(folder.join(name), text);
                 }
             }
-            // A group may end meanwhile, such as the one in which a starting agent tries the kernel out.
+            // A cgroup may vanish meanwhile, such as the one in which a starting agent probes the kernel.
             let below = fs::read_dir(&folder).into_iter().flatten().flatten();
             folders.extend(
                 below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
@@ -205,17 +205,17 @@ impl Cgroups {
         knobs
     }
 
-    /// A group below the test's in each hierarchy.
+    /// The folders of a cgroup below the test's, one for each hierarchy.
     pub(crate) fn folders(&self, group: &str) -> Vec<PathBuf> {
         self.hierarchies().into_iter().map(|base| base.join(&self.root).join(group)).collect()
     }
 
-    /// A process in a group that wants a whole CPU.
+    /// Starts a process in a cgroup that uses a whole CPU.
     pub(crate) fn busy(&mut self, group: &str) {
         self.load(group, "while :; do :; done");
     }
 
-    /// A shell script in a group.
+    /// Starts a shell script in a cgroup.
     pub(crate) fn load(&mut self, group: &str, script: &str) {
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id().to_string();
@@ -225,7 +225,7 @@ impl Cgroups {
         }
     }
 
-    /// Stops the loads for that long.
+    /// Stops the loads for this time.
     pub(crate) fn rest(&self, time: Duration) {
         let signal = |signal| {
             for load in &self.loads {
@@ -237,8 +237,7 @@ impl Cgroups {
         signal(Signal::CONT);
     }
 
-    /// What there is to tell of a load that did not do what it should: whether it runs, what the kernel counted of it, and what time the
-    /// machine had.
+    /// Diagnostics of a load that did not behave as expected: whether it runs, the kernel's counters, and the machine's CPU times.
     pub(crate) fn account(&self) -> String {
         let read = |path: &Path| format!("{}:\n{}\n", path.display(), fs::read_to_string(path).unwrap_or_default());
         let mut text = String::new();
@@ -252,7 +251,7 @@ impl Cgroups {
         text + node.lines().next().unwrap_or_default()
     }
 
-    /// Ends what [`busy`](Self::busy) started.
+    /// Ends all loads.
     pub(crate) fn calm(&mut self) {
         for mut load in self.loads.drain(..) {
             let _ = load.kill();
@@ -274,7 +273,7 @@ fn make(path: &Path, version: Version) {
     }
 }
 
-/// A process that was just killed may be counted for a moment longer.
+/// Removes a folder, with retries: the kernel may still count a process that was just killed.
 fn remove(path: &Path) {
     for _ in 0..200 {
         match fs::remove_dir(path) {

@@ -1,4 +1,4 @@
-//! The agent confines itself: what is in force for each of its threads, what that keeps from it, and that its work goes on.
+//! The agent's confinement: it holds for each thread, it prevents what it should, and the agent's work continues.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ fn doctor(agent: &Agent) -> Value {
     agent.json(&["doctor"])["confinement"].clone()
 }
 
-/// A folder that no flag of the agent's names, and no folder of temporary files.
+/// A folder that no flag of the agent names, and that is no folder for temporary files.
 struct Elsewhere(PathBuf);
 
 impl Elsewhere {
@@ -103,7 +103,7 @@ fn a_confined_agent_compiles_in_a_child_that_is_ended_before_it_and_has_less() {
     node.agent_config(&json!({"confinement": {"mode": "require", "readPaths": [elsewhere.0]}}));
     let agent = Agent::start(&node);
     let own = fs::read_to_string(format!("/proc/{}/oom_score_adj", agent.pid())).unwrap();
-    // No cache has it: it ends in a custom section without content, whose name is of this very process.
+    // A module that is in no cache: it has an additional custom section with this process's ID as its name.
     let name = format!("{:08}", std::process::id());
     let mut module = fs::read(elsewhere.module()).unwrap();
     module.extend([&[0, 9, 8], name.as_bytes()].concat());
@@ -126,13 +126,13 @@ fn a_confined_agent_compiles_in_a_child_that_is_ended_before_it_and_has_less() {
     agent.terminate();
 }
 
-/// Score and status of each compiler of an agent.
+/// OOM score and status of each compiler child of an agent.
 fn compilers(agent: u32) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{agent}/task")).unwrap();
     let children = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("children")).ok());
     let of = |child: &str| {
         let read = |file: &str| fs::read_to_string(format!("/proc/{child}/{file}")).ok();
-        // Before it begins, it is what the agent is.
+        // Before `exec`, the child is a copy of the agent.
         let is_compiler = read("cmdline")?.contains("compile-module");
         Some((read("oom_score_adj")?, read("status")?)).filter(|_| is_compiler)
     };

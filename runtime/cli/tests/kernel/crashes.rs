@@ -1,4 +1,4 @@
-//! `kill -9` at any moment: whatever was under way, the next start or `qosm restore` puts every knob back.
+//! `kill -9` at any moment: the next start or `qosm restore` restores every knob.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::waiting::wait_until;
 
 const ROUNDS: u64 = 10;
 
-/// Numbers that look random and are the same each time (xorshift64).
+/// Reproducible pseudo-random numbers (xorshift64).
 struct Dice(u64);
 
 impl Dice {
@@ -30,7 +30,7 @@ fn nothing_is_lost_or_left_behind_after_kill_9() {
     let mut dice = Dice(0x5eed_0001);
     let mut moved = 0;
     for round in 0..ROUNDS {
-        // Half of them die while they start, half while the quota moves.
+        // Half of the agents are killed while they start, half while the quota changes.
         let agent = Agent::spawn(&node, &[("--tick-millis", "100")]);
         let is_moving = round % 2 == 1;
         if is_moving {
@@ -67,7 +67,7 @@ fn a_group_that_went_with_the_crash_is_no_trouble() {
     let agent = Agent::start(&node);
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
     agent.kill();
-    // The container is started anew, in a group of the same name: it was never qosm's.
+    // The container restarts in a cgroup with the same name, which qosm has never changed.
     node.cgroups.calm();
     node.cgroups.remove(APP);
     node.cgroups.make(APP);

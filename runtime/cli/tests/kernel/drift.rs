@@ -1,4 +1,4 @@
-//! Another program writes a knob that is held.
+//! Another program writes a held knob.
 
 use serde_json::json;
 
@@ -7,12 +7,12 @@ use crate::cgroups::Version;
 use crate::node::{APP, BASE, BURST, MAX, Node, POD};
 use crate::waiting::wait_until;
 
-/// A quota that qosm never sets, and that fits below the pod's own.
+/// A user's quota, which qosm never sets, and which fits below the pod's own.
 const PERSONS: i64 = 8_765;
 
 #[test]
 fn a_reset_is_written_over_and_a_person_is_not() {
-    // Without bursts: a mainline kernel would refuse the other writer a quota below one.
+    // Without bursts: a mainline kernel would refuse the other writer a quota below the burst.
     let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     let agent = Agent::start(&node);
     node.wait_for_ceiling();
@@ -43,7 +43,7 @@ fn a_quota_that_a_persons_keeps_from_coming_back_is_reported_and_restored_later(
     node.cgroups.set_quota(APP, 2 * BASE + 1);
     wait_until("hands off", || agent.held("container", "cpu.quota")["handsOffUntil"].is_string());
     if node.cgroups.version == Version::V2 {
-        // There a group may have less than one of those in it.
+        // On v2, a cgroup's quota may be below that of a child.
         agent.terminate();
         assert_eq!(node.cgroups.quota(POD), BASE);
         return;

@@ -1,4 +1,4 @@
-//! Modules that do not work beside one that does, and groups that vanish.
+//! Failing modules beside a working one, and cgroups that vanish.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn modules_that_do_not_work_are_reported_and_the_others_go_on() {
         ("greedy", "not-loaded", "add that to its grants"),
         ("cpu-burst", "running", ""),
     ] {
-        // Each is loaded when its turn comes.
+        // Modules are loaded one after the other.
         wait_until(&format!("{name} to be {health}"), || policy(&agent, name)["health"] == health);
         let report = policy(&agent, name);
         assert!(report["error"].as_str().unwrap_or_default().contains(words), "{report}");

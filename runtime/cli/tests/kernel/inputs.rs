@@ -55,7 +55,7 @@ fn what_breaks_while_it_runs_is_reported_and_the_last_good_one_counts() {
     let explanation = agent.explain().to_string();
     assert!(explanation.contains("cpuBurstPercent") && explanation.contains("InvalidConfiguration"), "{explanation}");
 
-    // Everything is mended, and nothing is wanted any more.
+    // Everything is repaired, and no settings are requested any more.
     node.pod(&json!({}));
     node.configure(&json!({}));
     wait_until("the baseline", || node.cgroups.knobs() == before);

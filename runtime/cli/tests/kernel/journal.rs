@@ -11,7 +11,7 @@ use crate::agent::Agent;
 use crate::node::{APP, BASE, BURST, Node};
 use crate::waiting::wait_until;
 
-/// A small file system of its own, unmounted when dropped.
+/// A small tmpfs, unmounted when dropped.
 struct Small(PathBuf);
 
 impl Small {
@@ -22,7 +22,7 @@ impl Small {
         Self(path)
     }
 
-    /// Leaves no byte free.
+    /// Fills the file system.
     fn fill(&self) -> PathBuf {
         let filler = self.0.join("filler");
         let mut file = fs::File::create(&filler).unwrap();
@@ -50,7 +50,7 @@ fn refuses(node: &Node, state: &Path, words: &[&str]) {
 #[test]
 fn a_state_folder_that_cannot_be_written_is_refused() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
-    // No user makes files in /proc, not even root.
+    // Not even root can create files in /proc.
     refuses(&node, Path::new("/proc/self/state"), &["/proc/self/state"]);
     fs::write(node.path("file"), "").unwrap();
     refuses(&node, &node.path("file/state"), &["file/state"]);
@@ -113,7 +113,7 @@ fn a_damaged_journal_is_set_aside_and_reported() {
             "zeroes" => fs::write(&journal, vec![0; usize::try_from(size).unwrap()]).unwrap(),
             _ => fs::File::options().write(true).open(&journal).unwrap().set_len(size / 3).unwrap(),
         }
-        // The first write that fails reports it.
+        // The first program that opens the damaged journal reports it; here it is `restore`.
         if damage == "zeroes" {
             let (report, good) = node.restore(&[]);
             assert!(!good && report.contains("damaged"), "{report}");
@@ -123,7 +123,7 @@ fn a_damaged_journal_is_set_aside_and_reported() {
         let aside = journal.with_extension("redb.damaged");
         assert!(aside.exists(), "{damage}: {log}");
         assert!(damage == "zeroes" || log.contains("damaged"), "{damage}: {log}");
-        // It runs, and holds knobs anew on top of what it found: the quota, since the burst that was found is as large as it may be.
+        // The agent runs, and holds the quota on top of the value that it found; the burst that it found is already at its maximum.
         wait_until("the quota to be held", || !agent.held("container", "cpu.quota").is_null());
         agent.terminate();
         fs::remove_file(aside).unwrap();

@@ -1,9 +1,9 @@
-//! `kill -9` at random moments, of agents and of restores, round after round, beside another writer of every knob: no knob is lost, and
-//! none is left behind.
+//! `kill -9` at random moments, of agents and of restores, round after round, beside another writer of every knob: no knob is
+//! lost, and none stays held.
 //!
-//! `QOSM_KILL_ROUNDS` says how many rounds (300; fewer in the VM, which is slow; `make soak` runs ten thousand),
-//! `QOSM_KILL_SEED` which: the seed of a run is printed, and a run of that seed makes the same choices. What the machine makes of
-//! them is its own affair.
+//! `QOSM_KILL_ROUNDS` sets the number of rounds (300; fewer in the VM, which is slow; `make soak` runs ten thousand),
+//! `QOSM_KILL_SEED` the seed: the seed of a run is printed, and a run with that seed makes the same choices, although the
+//! machine's timing may differ.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,12 +28,12 @@ use crate::guest::{self, Evaluation};
 use crate::node::{APP, BASE, BURST, MEMORY, Node, PATIENT_MILLIS, POD, quick};
 
 const ROUNDS: u32 = 300;
-/// On an emulated processor, where the agent takes seconds to start.
+/// Number of rounds on an emulated processor, where the agent takes seconds to start.
 const ROUNDS_IN_THE_VM: u32 = 25;
-/// A tick is as short as the agent takes it.
+/// The shortest tick, in milliseconds.
 const TICK: &str = "100";
 
-/// Numbers that look random and are the same each time (splitmix64).
+/// Reproducible pseudo-random numbers (splitmix64).
 #[derive(Clone)]
 struct Dice(u64);
 
@@ -49,14 +49,14 @@ impl Dice {
         self.roll() % bound
     }
 
-    /// Soon more often than late.
+    /// A random time up to `most` milliseconds, more often short than long.
     fn moment(&mut self, most: u64) -> Duration {
         let bound = self.below(most) + 1;
         Duration::from_millis(self.below(bound))
     }
 }
 
-/// What came of it.
+/// The counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     rounds: u32,
@@ -64,9 +64,9 @@ struct Tally {
     restores: u32,
     restores_killed: u32,
     clean_stops: u32,
-    /// Rounds after whose kill there was something to put back.
+    /// Rounds whose kill left something to restore.
     moved: u32,
-    /// Writes of the other owner.
+    /// Writes of the other writer.
     others: u32,
     lost: u32,
     left: u32,
@@ -89,12 +89,12 @@ impl fmt::Display for Tally {
     }
 }
 
-/// A node with everything on it that qosm can set here.
+/// A node with all knobs that qosm can set on this kernel.
 struct World {
     node: Node,
     before: BTreeMap<PathBuf, String>,
     resctrl: Option<(Mounted, TempDir)>,
-    /// The container has a `cpuset.mems` of more than one NUMA node.
+    /// Whether the container has a `cpuset.mems` of more than one NUMA node.
     has_nodes: bool,
 }
 
@@ -102,12 +102,12 @@ impl World {
     fn new() -> Self {
         let mut node = Node::new();
         node.cgroups.set_weight(APP, if node.cgroups.version == Version::V1 { 51 } else { 2 });
-        // What a kubelet with memory QoS has set: what is put back is not always what a new group has.
+        // Values as of a kubelet with MemoryQoS: the baseline is not always a new group's default.
         if node.cgroups.version == Version::V2 {
             for (group, bytes) in [("kubepods", 96), ("kubepods/burstable", 64), (POD, 24), (APP, 8)] {
                 fs::write(node.cgroups.file(group, "memory.min"), (bytes << 20_u64).to_string()).unwrap();
             }
-            // Memory that stays in use, so that a bound below it comes down in steps.
+            // Memory that stays in use, so that a bound below it is lowered in steps.
             node.cgroups.load(APP, r#"x=$(head -c 24000000 /dev/zero | tr "\0" x); while :; do :; done"#);
         } else {
             node.cgroups.busy(APP);
@@ -131,7 +131,7 @@ impl World {
         Self { node, before, resctrl, has_nodes }
     }
 
-    /// What the policies want this time.
+    /// Configures the policies at random.
     fn configure(&self, dice: &mut Dice) {
         let throttling = [5, 60, 90][usize::try_from(dice.below(3)).unwrap()];
         let minimum = 10 * dice.below(10);
@@ -168,7 +168,7 @@ impl World {
         if self.resctrl.is_some() {
             policies.push(json!({"name": "llc-mba", "intervalMillis": 100, "evaluationMillis": PATIENT_MILLIS}));
         }
-        // A knob that another writer resets again and again is left to it, here for a second.
+        // The agent yields a knob that another writer resets repeatedly, here for a second.
         self.node.agent_config(&json!({"policies": policies, "drift": {"handsOffSeconds": 1, "verifyOverTicks": 1}}));
     }
 
@@ -200,7 +200,7 @@ impl World {
         names.filter(|name| name.starts_with("qosm-")).collect()
     }
 
-    /// The knobs that are not as they were, and whether anything of qosm's is there.
+    /// The knobs that differ from their initial values, and qosm's leftovers.
     fn differences(&self) -> Vec<String> {
         let now = self.node.cgroups.knobs();
         let differs = |(path, text): (&PathBuf, &String)| {
@@ -211,8 +211,8 @@ impl World {
     }
 }
 
-/// Lets the container have memory on the first two NUMA nodes, as a runtime may write it; `false` = there are none, or no cpusets (v1
-/// has them in a hierarchy of their own, which these groups are not in).
+/// Allows the container memory on the first two NUMA nodes, as a runtime may write it. Returns `false` if there are none, or no
+/// cpusets (v1 has them in a separate hierarchy, which these groups are not in).
 fn spread_over_nodes(node: &Node) -> bool {
     let has_two = Path::new("/sys/devices/system/node/node1").exists();
     if !has_two || node.cgroups.version == Version::V1 {
@@ -225,7 +225,7 @@ fn spread_over_nodes(node: &Node) -> bool {
     true
 }
 
-/// A process that is not left behind.
+/// A process that is killed when dropped.
 struct Process(std::process::Child);
 
 impl Process {
@@ -234,7 +234,7 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.0), signal);
     }
 
-    /// Until it has come to its `main`: the kernel ends a program that is still being loaded.
+    /// Waits until the process handles SIGTERM: before its `main`, the signal would end it.
     fn wait_until_it_hears(&self) {
         let begun = Instant::now();
         while !hears_terminate(self.0.id()) {
@@ -254,7 +254,7 @@ impl Process {
         }
     }
 
-    /// What each of its threads is at, as the kernel tells it.
+    /// The state of each thread, as the kernel shows it.
     fn tasks(&self) -> String {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).into_iter().flatten().flatten();
         let told = tasks.map(|task| {
@@ -277,7 +277,7 @@ impl Drop for Process {
     }
 }
 
-/// Another writer of the node's knobs: a kubelet's sync or systemd's daemon-reload, which put there what was there.
+/// Another writer of the node's knobs, like a kubelet's sync or systemd's daemon-reload: it writes the initial values.
 struct Other {
     ends: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<u32>>,
@@ -294,7 +294,7 @@ impl Other {
                 sleep(dice.moment(400));
                 let bound = u64::try_from(knobs.len()).unwrap();
                 let (file, text) = &knobs[usize::try_from(dice.below(bound)).unwrap()];
-                // The kernel may refuse it: a quota below the burst that is in force, a weight of an idle group.
+                // The kernel may refuse the write: a quota below the burst in force, a weight of an idle group.
                 written += u32::from(fs::write(file, text.trim()).is_ok());
             }
             written
@@ -319,7 +319,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| unreachable!("{name} is no number: {text}")))
 }
 
-/// Says something that is seen of a test that passes, too.
+/// Prints text that is shown even if the test passes.
 fn say(text: &str) {
     let _ = write!(std::io::stderr(), "{text}");
 }
@@ -340,12 +340,12 @@ fn whatever_is_killed_at_random_no_knob_is_lost_and_none_is_left_behind() {
     assert!(rounds < 20 || (tally.restores > 0 && tally.clean_stops > 0 && tally.others > 0), "{tally}");
 }
 
-/// `life`: how long an agent lives at most, in milliseconds.
+/// Plays the rounds. `life` is the longest life of an agent, in milliseconds.
 fn play(rounds: u32, seed: u64, life: u64) -> Tally {
     let world = World::new();
     let mut dice = Dice(seed);
     let mut tally = Tally::default();
-    // The first one compiles the modules, for a pod that opts in.
+    // The first agent compiles the modules, for a pod that opts in.
     world.configure(&mut dice);
     world.node.pod(&json!({BURST: {"policy": "auto"}}));
     let mut first = world.spawn(&[]);
@@ -358,7 +358,7 @@ fn play(rounds: u32, seed: u64, life: u64) -> Tally {
         let other = (dice.below(3) == 0).then(|| Other::start(world.before.clone(), Dice(dice.roll())));
         let restores = dice.below(5) != 0;
         let mut agent = world.spawn(if restores { &[] } else { &[("--on-shutdown", "keep")] });
-        // Half of them at any moment from the first one on, half once they have begun to write.
+        // Half of the agents end at any moment after their start, half after their first write.
         if dice.below(2) == 0 {
             sleep(dice.moment(life));
         } else {
@@ -369,7 +369,7 @@ fn play(rounds: u32, seed: u64, life: u64) -> Tally {
             sleep(dice.moment(life / 3));
         }
         if dice.below(5) == 0 {
-            // In order, at any moment of its life, its first among them.
+            // By SIGTERM, at any moment of its life, including the first.
             agent.wait_until_it_hears();
             agent.signal(Signal::TERM);
             let code = agent.wait();
@@ -385,7 +385,7 @@ fn play(rounds: u32, seed: u64, life: u64) -> Tally {
         tally.kills += 1;
         tally.moved += u32::from(!world.differences().is_empty());
         match dice.below(8) {
-            // The next agent takes over.
+            // No restore: the next agent takes over.
             0..=4 if round + 1 < rounds => continue,
             5 => {
                 let mut killed = Process(world.restore_command().spawn().unwrap());
@@ -418,7 +418,7 @@ fn wait_until_it_moves(world: &World) {
     }
 }
 
-/// Whether everything is as it was, and the journal has nothing more to put back.
+/// Checks that everything is as it was, and that the journal has nothing more to restore.
 fn judge(world: &World, mut tally: Tally, round: u32, seed: u64, good: bool, how: &str) -> Tally {
     let differences = world.differences();
     let (known, _) = world.restore(&["--dry-run", "-o", "json"]);

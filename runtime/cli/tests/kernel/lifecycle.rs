@@ -1,4 +1,4 @@
-//! Ends that are asked for, starts that take over, and groups that the agent makes itself.
+//! Requested ends, starts that take over, and cgroups that the agent creates itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -65,7 +65,7 @@ fn a_start_restores_what_no_policy_wants_any_more() {
     wait_until("a raise", || node.cgroups.quota(APP) > BASE && node.cgroups.burst(POD) > 0);
     agent.terminate();
 
-    // Not known any more; its group is still there.
+    // The pod is gone; its cgroup still exists.
     fs::remove_file(node.path("pods/web.json")).unwrap();
     let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
     wait_until("the baseline", || node.cgroups.knobs() == before);
@@ -99,7 +99,7 @@ fn the_environment_says_where_the_agent_listens_and_where_it_is_asked() {
     });
     let log = agent.terminate();
     assert!(!node.path("admin.sock").exists(), "the socket goes with the agent");
-    // What was asked for is logged with what took how long.
+    // With the requested log level, the log has the spans and their durations.
     let took = |span: &str| log.lines().any(|line| line.contains(span) && line.contains("time.busy="));
     for span in ["tick{number=", "}:evaluate{policy=cpu-burst mode=\"active\"}", "}:apply:"] {
         assert!(took(span), "{span}: {log}");
@@ -179,7 +179,7 @@ fn groups_that_a_killed_agent_made_are_removed_by_a_restore_or_by_the_next_agent
     assert!(good && !node.cgroups.exists("kubepods"), "{done}");
 
     start().kill();
-    // The next one finds its pod as it left it, and takes the groups for its own.
+    // The next agent finds its pod as the previous one left it, and treats the cgroups as its own.
     start().kill();
     fs::remove_file(node.path("pods/web.json")).unwrap();
     let agent = Agent::start_with(&node, &[("--create-cgroups", "")]);
@@ -231,7 +231,7 @@ fn the_journal_is_for_root_alone_also_where_it_was_not() {
 fn an_agent_that_is_stopped_before_it_has_begun_puts_back_what_the_one_before_it_left() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     let before = node.cgroups.knobs();
-    // Modules that have to be compiled: longer than any of these waits.
+    // Modules that must be compiled, which takes longer than any of these waits.
     fs::create_dir(node.path("compiled-anew")).unwrap();
     for (wait, keeps) in [(0, false), (30, false), (120, false), (30, true)] {
         let agent = Agent::start(&node);

@@ -1,5 +1,5 @@
-//! Memory on the wrong NUMA node: real pages of a real process, moved home by the default module. Needs two NUMA nodes and
-//! cgroup v2; the VM of the tests has both.
+//! Memory on the wrong NUMA node: the default module moves real pages of a real process. Needs two NUMA nodes and cgroup v2; the
+//! VM of the tests has both.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,12 +19,12 @@ use crate::waiting::{wait_for, wait_until};
 
 const LOCALITY: &str = "koordinator.sh/memoryLocality";
 const NODES: &str = "/sys/devices/system/node";
-/// How long figures of a cgroup may lag behind its pages, and more: the kernel sums them up every two seconds.
+/// Upper bound of the lag of a cgroup's statistics: the kernel flushes them every two seconds.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// A node whose pod `default/web` has memory on one NUMA node, and its CPUs on another.
 struct Astray {
-    /// Before the groups that they run in.
+    /// Dropped before the cgroups that they run in.
     hogs: Vec<(&'static str, Child)>,
     node: Node,
     from: u32,
@@ -32,7 +32,7 @@ struct Astray {
 }
 
 impl Astray {
-    /// The containers and the MB of each. `None` where there is no second NUMA node, or no cgroup v2 to be bound by.
+    /// Creates the containers, each with this many MB. `None` if there is no second NUMA node, or no cgroup v2.
     fn new(test: &str, containers: &[(&'static str, u32)]) -> Option<Self> {
         let node = Node::empty();
         let (first, second) = (memory_free(0), memory_free(1));
@@ -42,7 +42,7 @@ impl Astray {
             let _ = writeln!(std::io::stdout(), "not run: {test}, for it takes two NUMA nodes and cgroup v2");
             return None;
         };
-        // Memory comes from where there is more of it, so that it does come from there.
+        // The source is the node with more free memory, so that the memory really comes from there.
         let (from, to) = if first > second { (0, 1) } else { (1, 0) };
         for (name, _) in containers {
             node.cgroups.make(&group(name));
@@ -57,14 +57,14 @@ impl Astray {
         Some(astray)
     }
 
-    /// A process in a container reads so much into a buffer on the first node and keeps it; then the container gets the CPUs of
-    /// the other.
+    /// Starts a process in a container that fills a buffer of this many MB on the first node and keeps it; then moves the
+    /// container to the CPUs of the other.
     fn fill(&mut self, name: &'static str, megabytes: u32) {
         self.pin(name, self.from);
         let procs = self.node.cgroups.file(&group(name), "cgroup.procs");
         let script =
             format!("echo $$ > {}; exec dd if=/dev/zero bs={megabytes}000000 count=1 2>/dev/null", procs.display());
-        // Its output is not read, so it keeps what it has read.
+        // Nothing reads its output, so it keeps the buffer.
         let hog = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         self.hogs.push((name, hog));
         let least = u64::from(megabytes) * 1_000_000 / 4096 * 99 / 100;
@@ -79,7 +79,7 @@ impl Astray {
         fs::write(self.node.cgroups.file(&group(name), "cpuset.cpus"), cpus).unwrap();
     }
 
-    /// A container's pages on the node that they should leave, and on the other.
+    /// A container's pages on the source node and on the target node.
     fn pages(&self, name: &str) -> (u64, u64) {
         let text = fs::read_to_string(self.node.cgroups.file(&group(name), "memory.numa_stat")).unwrap();
         let on = |numa: u32| -> u64 {
@@ -97,7 +97,7 @@ impl Astray {
         local * 100 / (local + remote).max(1)
     }
 
-    /// How fast pages may move, and with what left on the target.
+    /// Limits the migration's speed and the memory reserve on the target.
     fn speed(&self, mib_per_second: u64) {
         self.limits(
             &json!({"mibPerSecond": mib_per_second, "cpuPercent": 100, "reserveMib": 4, "pressurePercent": 100}),
@@ -126,7 +126,7 @@ impl Astray {
         self.node.write("pods/web.json", &pod.to_string());
     }
 
-    /// An agent that sees the processes of this machine.
+    /// Starts an agent that sees the processes of this machine.
     #[track_caller]
     fn agent(&self) -> Agent {
         Agent::start_with(&self.node, &[("--proc", "/proc")])
@@ -159,7 +159,7 @@ fn memory_free(numa: u32) -> Option<u64> {
     text.lines().find(|line| line.contains(" MemFree:"))?.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// What the pod's owner was reported of its memory: reason and message of each event.
+/// The pod's events about its memory: reason and message of each.
 fn report(agent: &Agent) -> Vec<(String, String)> {
     let events = agent.json(&["get", "events"]);
     let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
@@ -177,14 +177,14 @@ fn wait_for_event(agent: &Agent) -> (String, String) {
     report.into_iter().next().unwrap()
 }
 
-/// The figures at the end of a message, and what stands before them.
+/// A message's text, and the two numbers at its end.
 fn figures(message: &str) -> (String, u64, u64) {
     let (before, figures) = message.split_once("cur local memory ratio ").unwrap();
     let (ratio, rest) = figures.split_once(", rest remote memory pages ").unwrap();
     (before.to_owned(), ratio.parse().unwrap(), rest.parse().unwrap())
 }
 
-/// Pages moved and found of a container's latest migration, and where it stands.
+/// Moved pages, found pages and state of a container's latest migration.
 fn progress(agent: &Agent, container: &str) -> Option<(u64, u64, String)> {
     let explanation = agent.explain();
     let rows = explanation["pod"]["locality"].as_array()?;
@@ -206,7 +206,7 @@ fn pages_come_home_and_the_pod_gets_an_event() {
     let Some(astray) = Astray::new("pages_come_home_and_the_pod_gets_an_event", &[("app", 40)]) else { return };
     let (from, to) = (astray.from, astray.to);
     assert!(astray.local_percent("app") < 50);
-    // 40 s: who looks at it meanwhile may be slow.
+    // The migration takes 40 s, because the commands that observe it may be slow.
     astray.speed(1);
     astray.pod(&["app"], &json!({"policy": "BestEffort"}));
     let agent = astray.agent();
@@ -238,7 +238,7 @@ fn pages_come_home_and_the_pod_gets_an_event() {
     }
     wait_until("the event", || agent.ask(&["get", "events"]).unwrap().contains("MemoryLocalityCompleted"));
 
-    // Single is single: whatever becomes of the pages, and after each restart of the agent.
+    // A single round is not repeated, wherever the pages go, and after each restart of the agent.
     astray.pin("app", from);
     agent.let_it_run(15);
     agent.terminate();
@@ -332,9 +332,9 @@ fn where_the_operator_asks_for_it_new_pages_stay_local_too() {
     let explained = agent.ask(&["explain", "default/web"]).unwrap();
     assert!(explained.contains("cpuset.mems"), "{explained}");
 
-    // Other CPUs, other nodes: what was held is given up, and a single round is not repeated.
+    // With other CPUs, and so another node, the lease is released, and a single round is not repeated.
     astray.pin("app", astray.from);
-    // A cgroup with processes cannot be left without nodes of its own: it has all that the one above has.
+    // A cgroup with processes cannot have an empty `cpuset.mems`: it gets all nodes of its parent.
     wait_until("the bound to be given up", || mems() == all);
     agent.let_it_run(15);
     assert!(mems() == all && astray.local_percent("app") >= 99, "{:?}", astray.pages("app"));
@@ -351,7 +351,7 @@ fn where_the_operator_asks_for_it_new_pages_stay_local_too() {
     assert!(good && report.contains("cpuset.mems") && mems() == all, "{report}");
 }
 
-/// A pod asks for CPUs and that its memory be near them; nobody says which.
+/// A pod requests exclusive CPUs and local memory, without naming any.
 #[test]
 fn a_pod_that_asks_gets_whole_cores_of_one_numa_node_and_its_memory_follows() {
     let name = "a_pod_that_asks_gets_whole_cores_of_one_numa_node_and_its_memory_follows";
@@ -369,7 +369,7 @@ fn a_pod_that_asks_gets_whole_cores_of_one_numa_node_and_its_memory_follows() {
     }
     let before = (of_group(&group("app")), cgroups.knobs());
 
-    // The scheduler gave away a CPU of the node where the memory is: only the other node has two.
+    // The scheduler has allocated a CPU of the memory's node: only the other node has two left.
     let given = cpus_of(astray.from).split(['-', ',']).next().unwrap().to_owned();
     let status = json!({"cpuset": given});
     pinning::pod(&astray.node, "first", "1", &json!({"scheduling.koordinator.sh/resource-status": status.to_string()}));
@@ -383,7 +383,7 @@ fn a_pod_that_asks_gets_whole_cores_of_one_numa_node_and_its_memory_follows() {
     let agent = astray.agent();
     wait_until("the CPUs", || of_group(other) == given && of_group(&group("app")) == cpus_of(astray.to));
     wait_until("the quotas", || [POD, &group("app")].iter().all(|limited| cgroups.quota(limited) == -1));
-    // Before it had CPUs of its own all memory was near.
+    // Before the pod had exclusive CPUs, all memory was local.
     let is_completed = |(reason, _): &(String, String)| reason == "MemoryLocalityCompleted";
     let (_, message) = wait_for("the pages to have followed", || report(&agent).into_iter().find(is_completed));
     let (_, ratio, _) = figures(&message);
@@ -400,7 +400,7 @@ fn a_pod_that_asks_gets_whole_cores_of_one_numa_node_and_its_memory_follows() {
 fn a_missing_capability_is_named() {
     let Some(astray) = Astray::new("a_missing_capability_is_named", &[("app", 8)]) else { return };
     astray.pod(&["app"], &json!({"policy": "bestEffort"}));
-    // What a thread may not have, no program that it starts has.
+    // A capability missing in a thread's bounding set is missing in programs that it starts.
     let start = || {
         remove_capability_from_bounding_set(CapabilitySet::SYS_PTRACE).unwrap();
         remove_capability_from_bounding_set(CapabilitySet::SYS_NICE).unwrap();
@@ -415,7 +415,7 @@ fn a_missing_capability_is_named() {
 
 #[test]
 fn where_all_memory_is_near_there_is_no_target() {
-    // Not pinned: on a machine with more than one NUMA node its CPUs are on all of them.
+    // Not pinned: on a machine with several NUMA nodes its CPUs are on all of them.
     let mut node = Node::new();
     let app = json!({LOCALITY: {"policy": "bestEffort"}});
     node.agent_config(&json!({"policies": [{"name": "memory-locality", "evaluationMillis": 2000}]}));

@@ -1,14 +1,13 @@
-//! The agent on this machine's own kernel, cgroup v1 or v2: a real process that is really throttled, and everything put back
-//! afterwards, whatever happens in between. Needs root. Each test works in cgroups of its own, `/qosm-test-<pid>-<n>`, and takes
-//! them away again.
+//! The agent on this machine's own kernel, cgroup v1 or v2: a real process that is really throttled, and everything is restored
+//! afterwards, whatever happens in between. Needs root. Each test works in its own cgroups, `/qosm-test-<pid>-<n>`, and removes them.
 //!
-//! `QOSM_BIN` and `QOSM_MODULES` say where binary and modules are, if not where cargo built them: the same program runs in a
-//! virtual machine that has nothing but a shell.
+//! `QOSM_BIN` and `QOSM_MODULES` are the paths of binary and modules if cargo did not build them: the same program runs in a
+//! virtual machine that has only a shell.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-/// Long enough for an emulated machine under load; what happens at all happens much sooner, and a wait ends as soon as it has.
+/// Timeout of all waits: long enough for an emulated machine under load; usually waits are much shorter.
 const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -15,14 +15,13 @@ use crate::cgroups::Cgroups;
 use crate::waiting::tell_if_slow;
 use crate::{PATIENCE, PAUSE};
 
-/// The container's group below the test's own.
+/// The container's cgroup, below the test's.
 pub(crate) const APP: &str = "kubepods/burstable/podu-web/app";
-/// Its pod's.
+/// The pod's cgroup.
 pub(crate) const POD: &str = "kubepods/burstable/podu-web";
-/// 100m: so little that a busy thread is throttled even on a machine that has little time for it, and still is at the ceiling
-/// of three times that.
+/// Quota of 100m, in microseconds: so low that a busy thread is throttled even on a slow machine, also at the ceiling of three times that.
 pub(crate) const BASE: i64 = 10_000;
-/// The ceiling.
+/// Quota of the ceiling, in microseconds.
 pub(crate) const MAX: i64 = 3 * BASE;
 
 pub(crate) const BURST: &str = "koordinator.sh/cpuBurst";
@@ -49,7 +48,7 @@ pub(crate) fn module(name: &str) -> String {
     modules().join(format!("{name}.wasm")).display().to_string()
 }
 
-/// Where compiled modules are kept from test to test: on an emulated machine a compilation takes longer than most tests.
+/// Folder of compiled modules that all tests share: on an emulated machine a compilation takes longer than most tests.
 fn compiled() -> PathBuf {
     let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let base = if built.is_dir() { built.to_owned() } else { std::env::temp_dir() };
@@ -58,7 +57,7 @@ fn compiled() -> PathBuf {
     folder
 }
 
-/// A node. Fields are dropped in their order: what runs in the groups ends before the groups do.
+/// A node. Fields are dropped in their order: processes end before their cgroups.
 pub(crate) struct Node {
     pub(crate) cgroups: Cgroups,
     folder: TempDir,
@@ -82,7 +81,7 @@ impl Node {
         node
     }
 
-    /// A node with the groups of the pod `default/web`, limited as its manifest says; the manifest itself is not there yet.
+    /// A node with the cgroups of the pod `default/web`, with its limits; without its manifest.
     pub(crate) fn new() -> Self {
         let node = Self::empty();
         node.cgroups.make(APP);
@@ -100,12 +99,12 @@ impl Node {
         node
     }
 
-    /// A file or folder of the test's.
+    /// Path of a file or folder of the test.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Replaces a file in one step, as editors and `kubectl` mounts do.
+    /// Replaces a file atomically, as editors and `kubectl` mounts do.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let fresh = self.path(&format!("{name}.new"));
         fs::write(&fresh, text).unwrap();
@@ -129,7 +128,7 @@ impl Node {
         self.write("slo.json", &map.to_string());
     }
 
-    /// Writes the agent's own file: quick evaluations, so that there is always something going on, and these fields.
+    /// Writes the agent's own file: frequent evaluations, and these fields.
     pub(crate) fn agent_config(&self, more: &Value) {
         let mut config = json!({"policies": [quick(), {"name": "memory-qos", "evaluationMillis": PATIENT_MILLIS}]});
         for (field, value) in more.as_object().unwrap() {
@@ -138,8 +137,8 @@ impl Node {
         self.write("agent.json", &config.to_string());
     }
 
-    /// A `/proc` as the agent reads it, of a node whose CPUs have nothing to do but our load. How busy the machine of the tests
-    /// happens to be would decide otherwise whether a quota may be raised.
+    /// Creates the agent's `/proc`, of a node whose CPUs are otherwise idle. With the real one, the load of the test machine
+    /// would affect whether a quota may be raised.
     fn make_proc(&self) {
         let proc = self.path("proc");
         for name in ["self/mountinfo", "self/status", "meminfo", "partitions", "stat", "sys/kernel/random/boot_id"] {
@@ -149,12 +148,11 @@ impl Node {
         }
     }
 
-    /// Waits until the container is at its ceiling, by steps for each of which it has to be throttled.
+    /// Waits until the container is at its ceiling; for each step it must be throttled.
     ///
-    /// Its pod has the same quota, and the kernel counts a throttled period for whichever of the two ran out first. While that is the
-    /// pod, nothing is counted for the container, and since neither gains on the other it stays so for as long as the load does not
-    /// rest: 1 s was measured on Linux 6.18, with 10 of 10 periods of the pod throttled. A rest of more than a period lets both begin
-    /// with all of their quota.
+    /// The pod has the same quota, and the kernel counts a throttled period for the group that runs out first. If that is the
+    /// pod, nothing is counted for the container, and this persists as long as the load does not rest: 1 s was measured on Linux
+    /// 6.18, with 10 of 10 periods of the pod throttled. After a rest of more than a period both start with their full quota.
     #[track_caller]
     pub(crate) fn wait_for_ceiling(&self) {
         let begun = Instant::now();
@@ -171,7 +169,7 @@ impl Node {
         tell_if_slow("the highest quota", begun.elapsed());
     }
 
-    /// The flags that say where this node is.
+    /// The flags for this node's paths.
     fn place(&self) -> Vec<(&'static str, String)> {
         let path = |name: &str| self.path(name).display().to_string();
         vec![
@@ -183,8 +181,7 @@ impl Node {
         ]
     }
 
-    /// The agent, not started yet. `flags` replace those that a test of this node has by default; a flag without a value has an
-    /// empty one.
+    /// The agent's command. `flags` replace the default flags of this node; a flag without a value has an empty one.
     pub(crate) fn agent_command(&self, flags: &[(&str, &str)]) -> Command {
         let path = |name: &str| self.path(name).display().to_string();
         let mut all = self.place();
@@ -208,7 +205,7 @@ impl Node {
         command
     }
 
-    /// `qosm restore`, not started yet.
+    /// The command `qosm restore`.
     pub(crate) fn restore_command(&self) -> Command {
         let mut command = Command::new(binary());
         command.arg("restore").stdin(Stdio::null());
@@ -218,7 +215,7 @@ impl Node {
         command
     }
 
-    /// `qosm restore` with more flags. Its output, and whether it was content.
+    /// Runs `qosm restore` with more flags. Returns its output, and whether it succeeded.
     pub(crate) fn restore(&self, flags: &[&str]) -> (String, bool) {
         let Output { status, stdout, stderr } = self.restore_command().args(flags).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -226,10 +223,10 @@ impl Node {
     }
 }
 
-/// An emulated machine needs more time for an evaluation than a policy is given by default.
+/// Time limit of an evaluation, in milliseconds: an emulated machine needs more than the default.
 pub(crate) const PATIENT_MILLIS: u64 = 2000;
 
-/// CPU Burst with the small steps of the specification, each of them soon.
+/// CPU Burst with the small steps of the specification, and a short interval.
 pub(crate) fn quick() -> Value {
     json!({
         "name": "cpu-burst", "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS, "config": {"profile": "koordinator"},

@@ -1,5 +1,5 @@
-//! The node's own settings on a real kernel: set, held, and given back. In a virtual machine alone: elsewhere they would be those of the
-//! machine that the tests run on.
+//! The node's own settings on a real kernel: set, held, and restored. Only in a virtual machine: elsewhere they would be those of
+//! the machine that runs the tests.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,9 +11,9 @@ use crate::agent::Agent;
 use crate::node::{Node, PATIENT_MILLIS};
 use crate::waiting::wait_until;
 
-/// Where the settings are, beside a `/proc` that the tests make.
+/// The flag for the real settings, since the tests make their own `/proc`.
 const SYSCTL: [(&str, &str); 1] = [("--sysctl", "/proc/sys")];
-/// Of memory, in hundredths of a percent: within the 5 % that the host takes.
+/// `minFreeKbytesFactor`, in hundredths of a percent of memory: within the 5 % that the host accepts.
 const FACTOR: u64 = 400;
 const SCALE: u64 = 33;
 
@@ -33,14 +33,14 @@ fn settings() -> [u64; 2] {
     ["min_free_kbytes", "watermark_scale_factor"].map(setting)
 }
 
-/// What is to be kept free, in KiB.
+/// The expected `vm.min_free_kbytes`, in KiB.
 fn target() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
     total.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * FACTOR / 10_000
 }
 
-/// A node whose cluster asks for both.
+/// A node whose cluster requests both settings.
 fn node() -> Node {
     let node = Node::new();
     node.pod(&json!({}));
@@ -78,7 +78,7 @@ fn watermarks_are_set_shown_and_given_back_at_the_end() {
     assert_eq!(held("vm.min_free_kbytes"), json!(before[0]));
     assert_eq!(held("vm.watermark_scale_factor"), json!(before[1]));
 
-    // Another program's word counts: the agent keeps its hands off, and does not write over it at its end.
+    // Another program's value wins: the agent keeps its hands off, and does not overwrite it at its end.
     fs::write("/proc/sys/vm/watermark_scale_factor", "21").unwrap();
     let is_drifted = || {
         let knobs: Value = agent.json(&["get", "knobs"])["held"].clone();
@@ -105,7 +105,7 @@ fn after_a_kill_a_restore_puts_the_nodes_settings_back() {
     wait_for_both();
     agent.kill();
     wait_for_both();
-    // The next agent goes on with what is there, and knows what was before.
+    // The next agent continues with the current values, and knows the baseline.
     let agent = Agent::start_with(&node, &SYSCTL);
     agent.let_it_run(3);
     assert_eq!(settings(), [target(), SCALE]);

@@ -1,4 +1,4 @@
-//! A container runtime that says by NRI which container starts: real cgroups, a real agent, and the protocol over a socket.
+//! A container runtime that announces containers by NRI: real cgroups, a real agent, and the protocol over a socket.
 
 use qosm_nri::fake_runtime::FakeRuntime;
 use qosm_nri::{PodSandbox, RunningContainer};
@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::node::{BASE, BURST, Node, POD, manifest};
 use crate::waiting::wait_until;
 
-/// Containers that are started at most until one was answered in time: a machine under load is late now and then.
+/// Maximum number of container starts until one is answered in time: a loaded machine may be late.
 const STARTS: u32 = 50;
 
 fn group(id: &str) -> String {
@@ -21,7 +21,7 @@ fn a_container_has_its_settings_when_its_runtime_may_start_it() {
     let node = Node::empty();
     node.cgroups.make(POD);
     node.cgroups.set_quota(POD, BASE);
-    // The pod's status knows of no container, now or later: only the runtime tells.
+    // The pod's status never names a container: only the runtime does.
     let mut pod = manifest(&json!({BURST: {"policy": "auto"}}), "100m");
     pod["status"] = json!({"phase": "Pending", "containerStatuses": []});
     node.write("pods/web.json", &pod.to_string());
@@ -31,7 +31,7 @@ fn a_container_has_its_settings_when_its_runtime_may_start_it() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = tokio.enter();
     let listener = UnixListener::bind(&socket).unwrap();
-    // No tick comes to its help.
+    // Without ticks that would set the knobs as well.
     let agent = Agent::start_with(&node, &[("--tick-millis", "60000")]);
     let mut runtime = tokio.block_on(async { FakeRuntime::new(listener.accept().await.unwrap().0) });
     let (plugin, _) = tokio.block_on(runtime.accept("containerd", &[]));
@@ -60,7 +60,7 @@ fn a_container_has_its_settings_when_its_runtime_may_start_it() {
     assert_eq!((&held["value"], &held["baseline"]), (&json!(BASE), &json!(0)), "{held}");
     assert_eq!(agent.problems(), Vec::<String>::new());
 
-    // The runtime goes away: what it started keeps its settings, and a problem says what is missed.
+    // The runtime ends: its containers keep their settings, and a problem says what is missing.
     drop((runtime, listener));
     wait_until("the agent to miss the runtime", || {
         agent.problems().iter().any(|problem| problem.contains("not connected by NRI"))

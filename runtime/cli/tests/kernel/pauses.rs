@@ -18,7 +18,7 @@ fn nothing_is_written_to_a_paused_pod() {
     assert_eq!(node.cgroups.knobs(), before);
     assert_eq!(agent.metric("qosm_knob_writes_total", &[]), 0.0);
 
-    // It outlives the agent.
+    // The pause outlives the agent.
     agent.terminate();
     let agent = Agent::start(&node);
     agent.let_it_run(5);
@@ -27,7 +27,7 @@ fn nothing_is_written_to_a_paused_pod() {
     assert!(agent.ask(&["resume", "default/web"]).unwrap().contains("resumed"));
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
 
-    // A pause keeps what is there, also when the agent ends; `qosm restore` overrides it. The command's old name does the same.
+    // A paused pod keeps its values even when the agent ends; `qosm restore` overrides the pause. The command's old name does the same.
     assert!(agent.ask(&["hold", "default/web", "--for", "1h"]).unwrap().contains("paused until 2"));
     wait_until("the pause to be reported", || agent.explain()["pod"]["paused"].is_string());
     agent.let_it_run(2);

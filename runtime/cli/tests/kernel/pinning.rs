@@ -1,4 +1,4 @@
-//! CPUs of a pod's own on a real kernel: chosen, held, remembered, and given back. With the pod's memory on another NUMA node:
+//! Exclusive CPUs on a real kernel: chosen, held, remembered, and released. With the pod's memory on another NUMA node:
 //! [`locality`](crate::locality).
 
 use std::fs;
@@ -12,10 +12,10 @@ use crate::node::{APP, Node, PATIENT_MILLIS, POD};
 use crate::waiting::{wait_for, wait_until};
 
 const FIRST: &str = "kubepods/burstable/podu-first/app";
-/// Of a pod that shares CPUs with others.
+/// The container of a pod that shares CPUs with others.
 const SHARING: &str = "kubepods/burstable/podu-sharing/app";
 
-/// Writes the manifest of a pod in the namespace `default` that has this CPU request and limit.
+/// Writes the manifest of a pod in the namespace `default` with this CPU request and limit.
 pub(crate) fn pod(node: &Node, name: &str, cpu: &str, annotations: &Value) {
     write(node, name, "LSR", cpu, annotations);
 }
@@ -28,21 +28,21 @@ fn write(node: &Node, name: &str, class: &str, cpu: &str, annotations: &Value) {
         "spec": {"containers": [{"name": "app", "resources": resources}]},
         "status": {"phase": "Running", "qosClass": "Burstable"},
     });
-    // Who has the annotation says no class.
+    // A pod with the annotation has no class.
     if annotations["cpuset-scheduler"].is_null() {
         pod["metadata"]["labels"] = json!({"koordinator.sh/qosClass": class});
     }
     node.write(&format!("pods/{name}.json"), &pod.to_string());
 }
 
-/// A node with three pods that run; none of their manifests is there yet.
+/// A node with three running pods, without their manifests.
 struct Pinned {
     node: Node,
     all: CpuSet,
 }
 
 impl Pinned {
-    /// `None` where there is one CPU: nothing would be left to share.
+    /// Creates the node; `None` if there is only one CPU, since none would be left to share.
     fn new(test: &str) -> Option<Self> {
         let all: CpuSet = fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap();
         if all.len() < 2 {
@@ -60,7 +60,7 @@ impl Pinned {
         Some(Self { node, all })
     }
 
-    /// The CPUs that a container's process may run on, as the kernel has it.
+    /// The CPUs that a container's process may run on, according to the kernel.
     fn allowed(&self, group: &str) -> CpuSet {
         let file = self.node.cgroups.file(group, "cpu.stat").with_file_name("cgroup.procs");
         let process = fs::read_to_string(file).unwrap();
@@ -69,7 +69,7 @@ impl Pinned {
         list.trim().parse().unwrap()
     }
 
-    /// Waits until a container has one CPU, and says which.
+    /// Waits until a container has exactly one CPU, and returns it.
     #[track_caller]
     fn wait_for_its_own(&self, group: &str) -> CpuSet {
         wait_for("a CPU of its own", || Some(self.allowed(group)).filter(|cpus| cpus.len() == 1))
@@ -94,12 +94,12 @@ fn a_pod_has_cpus_of_its_own_and_keeps_them_and_the_others_share_the_rest() {
     pod(&pinned.node, "web", "1", &json!({"cpuset-scheduler": "true"}));
     let own = pinned.wait_for_its_own(APP);
     assert_ne!(own, first);
-    // Its CPU is its limit.
+    // The exclusive CPU is the limit, so there is no quota.
     wait_until("the quotas", || [POD, APP].iter().all(|group| pinned.node.cgroups.quota(group) == -1));
     let explained = agent.ask(&["explain", "default/web"]).unwrap();
     assert!(explained.contains("cpuset.cpus") && explained.contains("cpu-topology"), "{explained}");
 
-    // Chosen anew it would get the CPU that is free again, which came first before.
+    // A new choice would give the pod the CPU that is free again and came first before.
     agent.kill();
     fs::remove_file(pinned.node.path("pods/first.json")).unwrap();
     pinned.node.cgroups.calm();

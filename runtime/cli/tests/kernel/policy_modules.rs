@@ -37,7 +37,7 @@ fn a_policy_module_is_enforced_put_into_the_shadow_and_removed() {
     wait_until("without the module everything is as it was", || node.cgroups.burst(APP) == 0);
 }
 
-/// As after an update to a version that reads less, or back to one that does.
+/// As after an update, or a downgrade, to a version that cannot read the object.
 #[test]
 fn a_policy_module_that_a_new_agent_cannot_read_goes_on_as_the_last_one_took_it() {
     let node = Node::busy(&json!({BURST: {"policy": "cpuBurstOnly"}}));

@@ -1,4 +1,4 @@
-//! Memory QoS: real bounds on cgroup v2, and the plain truth on a kernel that has none.
+//! Memory QoS: real bounds on cgroup v2, and clear reports on a kernel that has none.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn memory_bounds_are_set_on_three_levels_or_reported_as_unavailable() {
     }
     let read =
         |group: &str, name: &str| std::fs::read_to_string(node.cgroups.file(group, name)).unwrap().trim().to_owned();
-    // What rises rises from the top down: the container's is the last.
+    // Rising values are written from the top down: the container's is the last.
     wait_until("the container's memory.min", || read(APP, "memory.min") != "0");
     assert_eq!(read(APP, "memory.high"), "60395520", "80 % of the way, in whole pages");
     for group in [APP, POD, "kubepods/burstable", "kubepods"] {

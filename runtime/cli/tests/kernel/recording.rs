@@ -1,4 +1,4 @@
-//! What a running agent recorded can be replayed.
+//! A running agent's recording can be replayed.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn a_recording_replays_to_what_was_done() {
     wait_until("the recording to begin", || std::fs::metadata(&file).is_ok_and(|file| file.len() > 0));
     node.pod(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
-    // The step that raises is written when it is over, and then some more.
+    // The tick of the raise is recorded when it is over; wait for some more.
     let lines = || std::fs::read_to_string(&file).unwrap().lines().count();
     let raised = lines();
     wait_until("some ticks more", || lines() >= raised + 5);

@@ -1,4 +1,4 @@
-//! A policy in Rego beside the kernel: it holds, is swapped, is compared, and gives everything back, as one in Rust does.
+//! A Rego policy on a real kernel: it holds knobs, is swapped and compared, and releases everything, like a policy in Rust.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::node::{APP, Node, PATIENT_MILLIS, POD, binary};
 use crate::waiting::wait_until;
 use crate::watch::Watch;
 
-/// A bundle of an example's.
+/// The bundle of an example.
 fn bundle() -> PathBuf {
     let beside = binary().ancestors().nth(2).map(|target| target.join("rego")).unwrap_or_default();
     let folder = std::env::var_os("QOSM_BUNDLES").map_or(beside, PathBuf::from);
@@ -19,7 +19,7 @@ fn bundle() -> PathBuf {
     file
 }
 
-/// The same with another time of packing: another artefact of the same policy.
+/// The same bundle with another packing time: another artefact of the same policy.
 fn another(node: &Node) -> PathBuf {
     // RFC 1952: after two magic bytes, the method and the flags.
     const PACKED_AT: usize = 4;
@@ -63,7 +63,7 @@ fn a_policy_in_rego_holds_is_swapped_is_killed_and_gives_everything_back() {
     assert_eq!(watch.written(), Vec::<String>::new(), "the same policy wants the same");
     agent.kill();
     let agent = Agent::start(&node);
-    // A start waits two seconds for a module that has to be compiled, and goes on with the last good one until then.
+    // A start waits two seconds for a module that must be compiled, and continues with the last good one until then.
     let is_swapped = || agent.policy("batch-namespaces")["digest"] == swapped["now"]["digest"];
     wait_until("what was swapped stays swapped", is_swapped);
     agent.ask(&["policy", "swap", "batch-namespaces", "--back"]).unwrap();
@@ -94,7 +94,7 @@ fn a_shadow_in_rego_is_compared_and_writes_nothing() {
     assert_eq!((node.cgroups.knobs(), agent.metric("qosm_knob_writes_total", &[])), (before, 0.0));
 }
 
-/// What a weight of 1 reads in the file.
+/// A weight of 1 in the unit of the file.
 fn least(node: &Node) -> i64 {
     if node.cgroups.version == crate::cgroups::Version::V1 { 10 } else { 1 }
 }

@@ -1,5 +1,5 @@
-//! Caches and memory bandwidth: real processes of real pods in classes of an emulated resctrl, which is a mounted file system as the
-//! kernel's is. Needs `/dev/fuse`, which the VM of the tests has not.
+//! Caches and memory bandwidth: real processes of real pods in classes of an emulated resctrl, which is a mounted file system
+//! like the kernel's. Needs `/dev/fuse`, which the tests' VM does not have.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +48,7 @@ impl Machine {
         Some(machine)
     }
 
-    /// The node's `/proc` as it is now: what is mounted, and what the processor is.
+    /// Updates the node's `/proc`: the mounts, and the processor.
     fn see_mounts(&self) {
         for name in ["self/mountinfo", "self/mounts", "mounts", "cpuinfo", "filesystems", "cmdline"] {
             let file = self.node.path("proc").join(name);
@@ -63,12 +63,12 @@ impl Machine {
         }]}));
     }
 
-    /// What the cluster says of classes.
+    /// Writes the cluster's strategy for classes.
     fn classes(&self, classes: &Value) {
         self.node.configure(&json!({"resource-qos-config": {"clusterStrategy": classes}}));
     }
 
-    /// A pod of a QoS class with one container, and a process that forks all the time in it.
+    /// Creates a pod of a QoS class with one container, and a process in it that forks continuously.
     fn pod(&mut self, name: &str, class: &str, annotations: &Value) {
         self.node.cgroups.make(&group(name));
         self.node.cgroups.load(&group(name), "while :; do sleep 0.01 & wait; done");
@@ -111,7 +111,7 @@ impl Machine {
         fs::read_to_string(self.file(path)).unwrap_or_default()
     }
 
-    /// Control groups, the root's not among them.
+    /// The control groups, without the root.
     fn groups(&self) -> BTreeSet<String> {
         let names = fs::read_dir(self.point.path()).unwrap().flatten();
         names
@@ -130,12 +130,12 @@ impl Machine {
         names.filter(|entry| entry.file_name().to_str().unwrap().starts_with("qosm-")).count()
     }
 
-    /// Whether all threads of a pod are in a group; the root's is the empty one.
+    /// Whether all threads of a pod are in a group; the empty name is the root group.
     fn all_in(&self, pod: &str, name: &str) -> bool {
         let file = if name.is_empty() { "tasks".to_owned() } else { format!("{name}/tasks") };
         let tasks = self.text(&file);
         let there: BTreeSet<&str> = tasks.lines().collect();
-        // A process that ends between the two readings is in neither of them.
+        // The threads are read between two readings of the group, because processes end meanwhile.
         let threads = self.threads(pod);
         let tasks = self.text(&file);
         let then: BTreeSet<&str> = tasks.lines().collect();
@@ -152,8 +152,8 @@ impl Machine {
         fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// What a pod's first process wants of cache and memory: the one that no other of its threads has forked, since numbers come round
-    /// again within minutes of forking.
+    /// Sets the emulated demand of a pod's first process: the one that no other of its threads has forked, since process IDs
+    /// repeat within minutes of forking.
     fn demand(&self, pod: &str, occupancy: u64, bandwidth: u64) {
         let threads = self.threads(pod);
         let parent = |id: &str| {
@@ -228,7 +228,7 @@ fn classes_hold_their_pods_are_explained_and_leave_nothing_behind() {
     assert!(agent.metric("qosm_resctrl_classes", &["in-force"]) >= 3.0);
     assert!(agent.metric("qosm_resctrl_threads_moved_total", &[]) >= 3.0);
 
-    // What is no longer asked for is given back.
+    // Classes that are no longer requested are released.
     machine.manifest("tuned", "BE", &json!({}));
     wait_until("it to be as its class again", || machine.all_in("tuned", "qosm-llc-mba-be"));
     wait_until("its group to go", || !machine.groups().contains(&own));
@@ -260,7 +260,7 @@ fn after_kill_9_the_next_agent_goes_on_and_restore_removes_all() {
     begin(&machine).kill();
     let left = machine.own();
     assert!(!left.is_empty(), "nobody had the time to remove them");
-    // One of an earlier configuration, which no policy wants any more.
+    // A group of an earlier configuration, which no policy wants any more.
     fs::create_dir(machine.file("qosm-llc-mba-gone")).unwrap();
     let agent = begin(&machine);
     wait_until("the unwanted group to go", || machine.own() == left);
@@ -284,7 +284,7 @@ fn a_machine_without_resctrl_is_reported_and_other_policies_go_on() {
     machine.node.agent_config(&json!({"policies": [
         crate::node::quick(), {"name": "llc-mba", "intervalMillis": 200, "evaluationMillis": PATIENT_MILLIS},
     ]}));
-    // Not named: an emulation does not count, and this machine has none.
+    // Without `--resctrl` the emulation does not count, and this machine has no resctrl.
     let agent = Agent::start(&machine.node);
     let report = wait_for("the class to be reported of", || {
         Some(memberships(&agent, "default/batch"))
@@ -305,7 +305,7 @@ fn a_group_without_a_closid_is_reported_and_gets_one_when_it_is_free() {
     let Some(mut machine) = Machine::new("few-closids") else { return };
     let free: u32 = machine.text("info/MB/num_closids").trim().parse().unwrap();
     machine.classes(&json!({"beClass": {"resctrlQOS": {"enable": true}}}));
-    // One more than there is room for, beside the root and BE's class.
+    // One group more than there are free CLOSIDs, beside the root and BE's class.
     let names: Vec<String> = (0..free - 1).map(|number| format!("own-{number}")).collect();
     for (number, name) in names.iter().enumerate() {
         machine.pod(name, "LS", &json!({OWN: {"llc": {"schemata": {"range": [0, 40 + 20 * number]}}}}));
@@ -341,7 +341,7 @@ fn bad_input_is_reported_and_the_pod_has_what_its_class_has() {
         assert!(text.contains(OWN) || text.contains("turned down"), "{text}");
     }
     wait_until("the good one's own group", || machine.own().len() >= 2);
-    // A class that makes no sense leaves the one before.
+    // An invalid class leaves the previous one in force.
     machine.classes(
         &json!({"beClass": {"resctrlQOS": {"enable": true, "catRangeStartPercent": 60, "catRangeEndPercent": 30}}}),
     );

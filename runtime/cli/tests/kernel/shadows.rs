@@ -1,4 +1,4 @@
-//! Policies that only watch: nothing that they do, or fail to do, reaches the kernel or the policies that count.
+//! Shadows: nothing that they do, or fail to do, affects the kernel or the active policies.
 
 use std::process::Command;
 
@@ -13,14 +13,14 @@ use crate::node::{APP, BASE, BURST, MAX, MEMORY, Node, PATIENT_MILLIS, binary, m
 use crate::waiting::{wait_for, wait_until};
 use crate::watch::Watch;
 
-/// A copy of a policy's entry that only watches.
+/// A copy of a policy's entry as a shadow.
 fn shadow(mut entry: Value, name: &str) -> Value {
     entry["name"] = json!(name);
     entry["mode"] = json!("shadow");
     entry
 }
 
-/// The counterpart of [`quick`] with steps by need.
+/// A shadow of [`quick`] with the responsive profile.
 fn next() -> Value {
     let mut next = shadow(quick(), "next");
     next["shadowOf"] = json!("cpu-burst");
@@ -34,7 +34,7 @@ fn a_shadow_never_writes() {
     let memory = json!({"name": "memory-qos", "evaluationMillis": 2000});
     node.agent_config(&json!({"policies": [shadow(quick(), "cpu-burst"), shadow(memory, "memory-qos")]}));
     let before = node.cgroups.knobs();
-    // Not the group around it: there the agent tries the kernel out when it starts, in a scratch group of its own.
+    // Without the test's own cgroup: there a starting agent probes the kernel, in a scratch group.
     let watch = Watch::start(node.cgroups.folders("kubepods"), |path| before.contains_key(path));
 
     let decisions = node.path("decisions.jsonl");
@@ -65,13 +65,13 @@ fn a_shadow_never_writes() {
     }
     let leases = agent.metric("qosm_leases", &["cpu-burst", "mode=\"shadow\""]);
     assert!(leases >= 2.0, "{leases}");
-    // A module that takes longer to compile keeps no other from starting.
+    // A module that takes longer to compile does not delay another one.
     wait_until("the other shadow", || {
         agent.metric("qosm_policy_evaluation_seconds_count", &["memory-qos", "mode=\"shadow\""]) >= 1.0
     });
     assert!(agent.metric("qosm_shadow_differences_total", &["cpu.quota", "only-shadow"]) >= 10.0);
 
-    // Not a write, not a record, not a word to the pod's owner.
+    // No write, no journal record, no event for the pod's owner.
     assert_eq!(watch.written(), Vec::<String>::new());
     assert_eq!(node.cgroups.knobs(), before);
     assert_eq!(agent.metric("qosm_knob_writes_total", &[]), 0.0);
@@ -82,7 +82,7 @@ fn a_shadow_never_writes() {
     assert!(good && report.trim() == "[]", "{report}");
     assert_eq!(watch.written(), Vec::<String>::new());
 
-    // The watcher sees what an active policy does.
+    // The watcher sees an active policy's writes.
     node.agent_config(&json!({"policies": [quick()]}));
     let agent = Agent::start(&node);
     wait_until("a raise", || node.cgroups.quota(APP) > BASE);
@@ -102,7 +102,7 @@ fn shadows_that_trap_loop_or_park_leave_the_active_one_on_time() {
     };
     let mut stubborn = next();
     stubborn["name"] = json!("stubborn");
-    // The schema takes it, the module does not: the default of the other bound lies below.
+    // The schema accepts the value, the module does not: the default of the other bound is below it.
     stubborn["config"]["calmWindows"] = json!(90);
     node.agent_config(&json!({"policies": [
         quick(), made("trapping", Evaluation::TrapsFrom(3)), made("looping", Evaluation::Loops), made("idle", Evaluation::Idles), stubborn,
@@ -121,7 +121,7 @@ fn shadows_that_trap_loop_or_park_leave_the_active_one_on_time() {
     });
     let (evaluations, ticks) = counts();
     let (evaluations, ticks) = (evaluations - before_them.0, ticks - before_them.1);
-    // The first tick may be late, and another is under way.
+    // The first tick may be late, and another may be in progress.
     assert!(evaluations >= ticks - 2.0, "the active policy is evaluated at each tick: {evaluations} of {ticks}");
     for (name, word) in [("trapping", "evaluate"), ("looping", "evaluate"), ("stubborn", "calmWindowsMax")] {
         let report = wait_for("an error", || {
@@ -131,13 +131,13 @@ fn shadows_that_trap_loop_or_park_leave_the_active_one_on_time() {
         assert!(report["error"].as_str().unwrap().contains(word) && report["mode"] == "shadow", "{report}");
     }
     assert_eq!(agent.policy("cpu-burst")["failures"], 0);
-    // One that asks for nothing leaves everything to the active one.
+    // A shadow without settings leaves everything to the active policy.
     wait_until("the idle one to be compared", || {
         let idle = agent.diff("idle");
         let kinds: Vec<_> = idle["differences"].as_array().into_iter().flatten().map(|row| &row["kind"]).collect();
         kinds.len() == 4 && kinds.iter().all(|kind| *kind == "only-active")
     });
-    // The node is as well as it was.
+    // The agent is as healthy as before.
     wait_until("/readyz", || agent.get("/readyz").0.contains("200"));
     wait_until("the stubborn one to be parked", || agent.policy("stubborn")["health"] == "parked");
     let diff = agent.diff("stubborn");
@@ -152,7 +152,7 @@ fn shadows_that_trap_loop_or_park_leave_the_active_one_on_time() {
 fn the_difference_between_two_profiles_is_reported() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     let before = node.cgroups.knobs();
-    // Slow enough to be looked at.
+    // Slow enough to be observed.
     let slow = |mut entry: Value| {
         entry["intervalMillis"] = json!(1000);
         entry
@@ -203,7 +203,7 @@ fn what_a_shadow_saves_is_kept_apart() {
         let evaluations = || agent.metric("qosm_policy_evaluation_seconds_count", &[&policy]);
         wait_until("something to be saved", || evaluations() >= 2.0);
     }
-    // The journal of a running agent is locked.
+    // A running agent locks its journal.
     agent.terminate();
     let folder = node.path("state");
     let state = Dir::open_ambient_dir(&folder, ambient_authority()).unwrap();

@@ -1,4 +1,4 @@
-//! One version of a policy in the place of another, while both the pods and the agent run on.
+//! Swaps of a policy's version while the pods and the agent run.
 
 use serde_json::{Value, json};
 
@@ -8,11 +8,11 @@ use crate::node::{APP, BASE, BURST, MAX, Node, PATIENT_MILLIS, POD, module, quic
 use crate::waiting::wait_until;
 use crate::watch::Watch;
 
-/// The default module as another one: it does the same and has another digest.
+/// A copy of the default module with the same behaviour and another digest.
 fn another(node: &Node, name: &str) -> String {
     let file = node.path(&format!("{name}.wasm"));
     let mut wasm = std::fs::read(module("cpu-burst")).unwrap();
-    // A custom section, which no engine looks at: its identifier, its size, the length of its name, its name.
+    // A custom section, which engines ignore: its identifier, its size, the length of its name, its name.
     let length = u8::try_from(name.len()).unwrap();
     assert!(length < 100, "both numbers are one byte each");
     wasm.extend([0, length + 1, length]);
@@ -21,7 +21,7 @@ fn another(node: &Node, name: &str) -> String {
     file.display().to_string()
 }
 
-/// Whatever the module, it is granted what the default one needs.
+/// The entry for a module, with the grants of the default one.
 fn entry(module: &str) -> Value {
     let mut entry = quick();
     entry["module"] = json!(module);
@@ -67,7 +67,7 @@ fn a_swap_moves_no_knob_outlives_the_agent_and_can_be_undone() {
     assert_eq!(node.cgroups.knobs(), before);
 }
 
-/// The loop's shortest tick, and what is swapped is evaluated at each.
+/// The loop's shortest tick; the swapped policy is evaluated at each.
 const SHORT_MILLIS: u64 = 100;
 const TICKS_BETWEEN: f64 = 25.0;
 /// About 800 ticks: a swap by file takes up to two seconds more.
@@ -75,7 +75,7 @@ const SWAPS: u32 = 20;
 
 #[test]
 fn versions_take_turns_under_load_and_no_tick_is_missed() {
-    // Without steps of the quota, which depend on how much the machine leaves to the load.
+    // Without steps of the quota, which depend on the machine's load.
     let node = Node::busy(&json!({BURST: {"policy": "cpuBurstOnly"}}));
     let before = node.cgroups.knobs();
     let at_each_tick = |module: &str| {
@@ -108,7 +108,7 @@ fn versions_take_turns_under_load_and_no_tick_is_missed() {
     }
     let (ticks, evaluations, _) = counts();
     let (ticks, evaluations) = (ticks - ticks_before, evaluations - evaluations_before);
-    // The tick that is under way is counted before what it evaluates, or after it.
+    // The current tick may be counted before or after its evaluation.
     assert!(
         evaluations + 1.0 >= ticks,
         "a version is evaluated at each tick: {evaluations} evaluations in {ticks} ticks"
@@ -144,7 +144,7 @@ fn a_version_that_fails_its_first_evaluation_never_counts() {
     assert_eq!(node.cgroups.quota(APP), MAX);
     assert_eq!(agent.metric("qosm_policy_swaps_total", &["refused"]), 3.0);
     agent.kill();
-    // What is asked for is still not there, and what was seen to work is.
+    // The requested module is still missing; the last good one runs.
     let agent = Agent::start(&node);
     wait_until("what works to run", || {
         let report = agent.policy("cpu-burst");
@@ -166,7 +166,7 @@ fn a_version_that_fails_in_its_rollback_window_is_rolled_back() {
     let agent = Agent::start(&node);
     node.wait_for_ceiling();
     let first = digest(&agent);
-    // It is evaluated once without effect, counts once, which gives everything up, and then fails.
+    // The module is evaluated once without effect, then once with effect, which releases everything, and then fails.
     let bad = guest::write(&node.path("."), "failing", Evaluation::TrapsFrom(3)).display().to_string();
     agent.ask(&["policy", "swap", "cpu-burst", &bad]);
     wait_until("the version before", || {
@@ -212,7 +212,7 @@ fn a_configuration_that_does_not_fit_leaves_the_policy_as_it_was() {
     let mut wrong = quick();
     wrong["config"] = json!({"profile": "fast", "lowerPercent": 0});
     node.agent_config(&json!({"policies": [wrong]}));
-    // Until its module is compiled, that is why it is not there yet.
+    // Until the module is compiled, that is the reported reason.
     wait_until("the mistakes to be reported", || {
         agent.policy("cpu-burst")["pendingUpdate"]["why"].as_str().is_some_and(|why| why.contains("config"))
     });

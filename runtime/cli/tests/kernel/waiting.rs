@@ -1,4 +1,4 @@
-//! Waiting for what happens beside the test, on a real kernel or in a real cluster.
+//! Waits for events outside the test, on a real kernel or in a real cluster.
 
 use std::io::Write;
 use std::thread::sleep;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, PAUSE};
 
-/// Polls until there is an answer.
+/// Polls until `look` returns a value.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -20,16 +20,16 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// Tells of a wait that took more than a third of what it may take, past libtest, which keeps what a passing test prints: the run lists
-/// such waits at its end, before one of them is too long.
+/// Reports a wait that took more than a third of its timeout, bypassing libtest, which hides the output of passing tests: the run
+/// lists such waits at its end, before one of them takes too long.
 pub(crate) fn tell_if_slow(what: &str, took: Duration) {
     if took > PATIENCE / 3 {
-        // A test that cannot tell has still waited.
+        // A failed report does not fail the test.
         let _ = writeln!(std::io::stdout(), "slow: {} s of {} for: {what}", took.as_secs(), PATIENCE.as_secs());
     }
 }
 
-/// Polls until it is so.
+/// Polls until `look` returns `true`.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
     wait_for(what, || look().then_some(()));

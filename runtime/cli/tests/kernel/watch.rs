@@ -1,4 +1,4 @@
-//! Who writes to a group's files: asked of the kernel, not of the program under test.
+//! Observes writes to cgroup files by inotify, independently of the program under test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,9 +16,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches every file of these groups and of all below them, and the folders themselves. The kernel tells of changes of its own
-    /// to files of events (`memory.events`) as of writes, so of files that are no knobs only those count that were open for
-    /// writing.
+    /// Watches every file of these groups and of all below them, and the folders themselves. The kernel also reports its own changes of
+    /// event files (`memory.events`) as writes, so for files that are no knobs only those count that were open for writing.
     pub(crate) fn start(groups: Vec<PathBuf>, knobs: impl Fn(&Path) -> bool) -> Self {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
         let mut watch = Self { inotify, paths: BTreeMap::new() };
@@ -44,7 +43,7 @@ impl Watch {
         self.paths.insert(id, path.to_owned());
     }
 
-    /// What was written since the last question.
+    /// The files written since the last call.
     pub(crate) fn written(&self) -> Vec<String> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);

@@ -1,4 +1,4 @@
-//! Weights and `cpu.idle`: what a policy sets, what the runtime makes of it, and what is there afterwards.
+//! Weights and `cpu.idle`: a policy's settings, the runtime's writes, and the values afterwards.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use crate::guest::{self, Evaluation};
 use crate::node::{APP, Node, PATIENT_MILLIS, manifest};
 use crate::waiting::wait_until;
 
-/// A node whose container has the weight of one that requests nothing, as a kubelet writes it.
+/// A node whose container has the weight of one without requests, as a kubelet writes it.
 fn node() -> Node {
     let node = Node::new();
     node.cgroups.set_weight(APP, if node.cgroups.version == Version::V1 { 2 } else { 1 });
@@ -19,7 +19,7 @@ fn node() -> Node {
     node
 }
 
-/// The same; `None` where the kernel is older than 5.15.
+/// The same; `None` if the kernel is older than 5.15.
 fn node_with_idle(name: &str) -> Option<Node> {
     let node = node();
     if node.cgroups.file(APP, "cpu.idle").exists() {
@@ -30,10 +30,10 @@ fn node_with_idle(name: &str) -> Option<Node> {
     None
 }
 
-/// A policy that asks for nothing: without any, the agent would run the default ones.
+/// A policy that sets nothing: without any policy, the agent would run the default ones.
 const NOTHING: (&str, i32, Option<u32>, Option<bool>) = ("nothing", 100, None, None);
 
-/// Has the agent run these policies and no others.
+/// Configures the agent with only these policies.
 fn run(node: &Node, policies: &[(&str, i32, Option<u32>, Option<bool>)]) {
     let entry = |&(name, priority, weight, idle): &(&str, i32, Option<u32>, Option<bool>)| {
         let module = guest::write(&node.path("."), name, Evaluation::Weighs { weight, idle });
@@ -49,7 +49,7 @@ fn is_idle(node: &Node) -> bool {
     fs::read_to_string(node.cgroups.file(APP, "cpu.idle")).unwrap().trim() == "1"
 }
 
-/// What a weight of the contract reads in the file.
+/// A weight of the contract in the unit of the file.
 fn printed(node: &Node, weight: i64) -> i64 {
     if node.cgroups.version == Version::V1 { (weight * 1024 + 50) / 100 } else { weight }
 }
@@ -91,7 +91,7 @@ fn an_idle_container_gets_its_weight_back() {
     run(&node, &[NOTHING]);
     wait_until("what was there", || node.cgroups.knobs() == before);
 
-    // Nor is it lost when the agent ends, or is killed and no other agent starts.
+    // The baseline is not lost either if the agent ends, or is killed without a successor.
     run(&node, &[("lazy", 100, None, Some(true))]);
     wait_until("cpu.idle", || is_idle(&node));
     agent.terminate();
@@ -134,7 +134,7 @@ fn what_the_runtime_writes_on_a_resize_is_the_new_baseline() {
     let agent = Agent::start(&node);
     wait_until("the weight", || node.cgroups.weight(APP) == printed(&node, 250));
 
-    // 200m are requested now: the specification says so first, then the runtime writes the weight.
+    // The request is 200m now: first in the specification, then the runtime writes the weight.
     let mut resized = manifest(&json!({}), "200m");
     resized["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("200m");
     node.write("pods/web.json", &resized.to_string());
@@ -146,7 +146,7 @@ fn what_the_runtime_writes_on_a_resize_is_the_new_baseline() {
     wait_until("the lease on top", || node.cgroups.weight(APP) == printed(&node, 250));
     assert_eq!(agent.metric("qosm_knob_drift_total", &["cpu.weight", "kubelet"]), 1.0);
 
-    // A reload of systemd puts back what the runtime had said.
+    // A reload of systemd restores the runtime's value.
     node.cgroups.set_weight(APP, written);
     wait_until("the lease again", || node.cgroups.weight(APP) == printed(&node, 250));
     assert_eq!(agent.metric("qosm_knob_drift_total", &["cpu.weight", "reset"]), 1.0);

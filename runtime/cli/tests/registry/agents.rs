@@ -1,4 +1,4 @@
-//! An agent that has its modules from a registry. Nothing is managed here, so that it needs no root: what runs is looked at.
+//! An agent with modules from a registry. It manages no pods, so it needs no root: the tests look at the running policies.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -30,7 +30,7 @@ impl Agent {
         }
         fs::write(desk.path("agent.json"), config.to_string()).unwrap();
         let (socket, log) = (desk.path("admin.sock"), desk.path("agent.log"));
-        // A port that is free now; the next moment it is the agent's.
+        // A free port, which the agent binds a moment later.
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut command = qosm();
         command.arg("agent").env("HOME", desk.path("."));
@@ -48,7 +48,7 @@ impl Agent {
         Self { child, socket, log, metrics }
     }
 
-    /// How often a tag was looked up that stands for what the agent has.
+    /// Number of tag lookups without a new digest, from the metrics.
     fn unchanged(&self) -> u32 {
         let mut text = String::new();
         let mut stream = TcpStream::connect(&self.metrics).unwrap();
@@ -115,7 +115,7 @@ fn a_module_comes_from_the_registry_is_swapped_by_hand_and_outlives_the_registry
     assert_eq!((&report["artifact"], &report["trusted"]), (&json!(digest), &json!("signed by release")), "{report}");
     assert_eq!(report["reference"], format!("oci://{host}/agent/burst@{digest}"));
 
-    // What is not signed does not come, and what runs goes on.
+    // An unsigned module is refused, and the running one continues.
     let swap = |agent: &Agent, to: &str| run(&mut agent.command(&["policy", "swap", "burst", to, "--timeout", "60"]));
     let refused = swap(&agent, &format!("oci://{host}/agent/burst@{unsigned}"));
     assert!(refused.code == Some(1), "{refused:#?}");
@@ -129,7 +129,7 @@ fn a_module_comes_from_the_registry_is_swapped_by_hand_and_outlives_the_registry
     assert_eq!(agent.policy("burst")["artifact"], json!(digest));
     drop(agent);
 
-    // The registry is forgotten: what is in the store runs, and is verified again.
+    // Without the registry, the module in the store runs, and is verified again.
     let rules = json!([{"pattern": format!("{host}/agent/*"), "keys": [{"name": "release", "path": keys.public()}]}]);
     let offline = json!({
         "policies": [entry(&format!("oci://{host}/agent/burst@{digest}"))],
@@ -139,7 +139,7 @@ fn a_module_comes_from_the_registry_is_swapped_by_hand_and_outlives_the_registry
     agent.wait("the stored module", |agent| agent.policy("burst")["health"] == "running");
     drop(agent);
 
-    // A key that does not count any more.
+    // The signing key is no longer trusted.
     let other = Keys::new("other");
     let rules = json!([{"pattern": format!("{host}/agent/*"), "keys": [{"name": "new", "path": other.public()}]}]);
     let config = json!({
@@ -158,7 +158,7 @@ fn a_tag_that_is_polled_is_followed() {
     let first = desk.push(&module("cpu-burst"), &format!("{host}/tags/burst:stable"));
     let mut polled = entry(&format!("oci://{host}/tags/burst:stable"));
     polled["pollSeconds"] = json!(10);
-    // Soon over, so that what follows the tag has shown that it works when the agent ends.
+    // A short rollback window, so that the module has proven itself when the agent ends.
     let config = json!({"policies": [polled], "swaps": {"rollbackSeconds": 2}});
     let mut agent = Agent::start(&desk, &config);
     agent.wait("the first version", |agent| agent.policy("burst")["artifact"] == json!(first));
@@ -168,14 +168,14 @@ fn a_tag_that_is_polled_is_followed() {
         .well();
     agent.wait("the second version", |agent| agent.policy("burst")["artifact"] == json!(second));
 
-    // What does not work is tried once and not followed, however often the tag is looked up.
+    // A failing version is tried once, however often the tag is looked up.
     let mut report = String::new();
     for (name, evaluation) in [("trapping", Evaluation::TrapsFrom(1)), ("looping", Evaluation::Loops)] {
         let bad = guest::write(&desk.path("."), name, evaluation);
         desk.push(&bad, &format!("{host}/tags/burst:stable"));
         let why = |agent: &Agent| agent.policy("burst")["pendingUpdate"]["why"].as_str().unwrap_or_default().to_owned();
         let refused = std::cell::RefCell::new(String::new());
-        // One answer: between two the agent may be at the next version.
+        // One response, because between two the agent may try the next version.
         agent.wait("another version to be refused", |agent| {
             let now = why(agent);
             let is_refused = now.contains("first evaluation, which") && now.contains("failed") && now != report;
@@ -193,7 +193,7 @@ fn a_tag_that_is_polled_is_followed() {
     assert_eq!(policy["pendingUpdate"]["why"], json!(report), "{policy}");
     drop(agent);
 
-    // The tag stands for the failed one by now, here and in the registry.
+    // The tag refers to the failed version now, in the registry and here.
     let mut agent = Agent::start(&desk, &config);
     agent.wait("the last good one", |agent| {
         agent.policy("burst")["health"] == "running" && agent.policy("burst")["artifact"] == json!(second)

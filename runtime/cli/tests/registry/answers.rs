@@ -1,4 +1,4 @@
-//! What all other tests here rest on: the registries answer as such registries do, and the tools are there.
+//! The prerequisites of the other tests: the registries behave as such, and the tools exist.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::artefacts::{Desk, module};
 use crate::env::{Locked, cosign, crane, env, qosm, run, skopeo};
 
-/// What a registry without TLS answers: the status line, the headers and the document.
+/// The response of a registry without TLS: the status line, the headers and the document.
 fn answer(host: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(host).unwrap();
     let accept = "application/vnd.oci.image.index.v1+json";

@@ -1,4 +1,4 @@
-//! Artefacts that travel: pushed by us and taken by others, and the other way round.
+//! Exchange of artefacts: pushed by qosm and pulled by other tools, and vice versa.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::env::{Keys, crane, env, qosm, run, skopeo};
 
-/// A user's machine: a home, and a folder to work in.
+/// A user's machine: a home folder, which is also the working directory.
 pub(crate) struct Desk {
     folder: TempDir,
 }
@@ -19,7 +19,7 @@ impl Desk {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// A `--cgroup-root` that does not exist, for agents on this desk: there is one agent a root.
+    /// A `--cgroup-root` that does not exist, for this desk's agents: only one agent may use a root.
     pub(crate) fn cgroup_root(&self) -> String {
         let folder = self.path(".").canonicalize().unwrap();
         format!("/qosm-none-{}", folder.file_name().unwrap().display().to_string().trim_start_matches('.'))
@@ -37,21 +37,21 @@ impl Desk {
         command
     }
 
-    /// The same, as a document.
+    /// The same, with JSON output.
     #[track_caller]
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let text = run(&mut self.policy(&[args, &["-o", "json"]].concat())).well();
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Pushes a default module; its digest.
+    /// Pushes a module. Returns the artefact's digest.
     #[track_caller]
     pub(crate) fn push(&self, module: &Path, to: &str) -> String {
         let report = self.json(&["push", &module.display().to_string(), to]);
         report["digest"].as_str().unwrap().to_owned()
     }
 
-    /// Passwords and authorities for the registries that want some.
+    /// Installs the passwords for the registries.
     pub(crate) fn log_in(&self) {
         let folder = self.path(".docker");
         fs::create_dir_all(&folder).unwrap();
@@ -160,7 +160,7 @@ fn a_password_and_an_authority_are_had_from_where_people_keep_them() {
     fs::write(desk.path("registries.yaml"), settings.to_string()).unwrap();
     desk.json(&["pull", &tls, "--to", "b.wasm", "--registries", "registries.yaml"]);
 
-    // As a pull secret is mounted, and from the environment.
+    // As a mounted pull secret, and from the environment.
     let stranger = Desk::new();
     fs::create_dir_all(stranger.path("secrets/one")).unwrap();
     fs::copy(env().docker_config.join("config.json"), stranger.path("secrets/one/.dockerconfigjson")).unwrap();

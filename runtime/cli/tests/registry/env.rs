@@ -1,4 +1,4 @@
-//! The registries that run, and the programs that speak with them.
+//! The running registries, and the programs that use them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-/// What `cargo xtask registry up` wrote to `env.json`.
+/// The content of `env.json`, which `cargo xtask registry up` writes.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Env {
@@ -17,11 +17,11 @@ pub(crate) struct Env {
     pub(crate) locked: Locked,
     /// HTTPS, with a password.
     pub(crate) tls: Tls,
-    /// HTTP, without credentials, with the referrers API. Keeps everything in memory.
+    /// HTTP, without credentials, with the referrers API; in memory.
     pub(crate) referrers: Open,
     pub(crate) tools: Tools,
     pub(crate) cosign: Cosign,
-    /// The folder, for `DOCKER_CONFIG`, of a `config.json` with the passwords.
+    /// The folder of a `config.json` with the passwords, for `DOCKER_CONFIG`.
     pub(crate) docker_config: PathBuf,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Cosign {
     pub(crate) signing_config: PathBuf,
 }
 
-/// What runs. A test without it shows nothing, so there is no way around it.
+/// The environment. A test without it shows nothing, so it is required.
 pub(crate) fn env() -> &'static Env {
     static ENV: LazyLock<Env> = LazyLock::new(|| {
         let Some(file) = std::env::var_os("QOSM_REGISTRY_ENV") else {
@@ -78,7 +78,7 @@ pub(crate) fn env() -> &'static Env {
     &ENV
 }
 
-/// The binary under test. It knows no password and no authority but what the test gives it.
+/// The binary under test, without passwords and authorities except those that the test sets.
 pub(crate) fn qosm() -> Command {
     let mut qosm = Command::new(env!("CARGO_BIN_EXE_qosm"));
     for variable in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "SSL_CERT_FILE", "SSL_CERT_DIR"] {
@@ -115,7 +115,7 @@ pub(crate) fn wkg() -> Command {
     knowing(wkg)
 }
 
-/// A program that knows the passwords of all registries, and trusts only the authority of the one with TLS.
+/// A program with the passwords of all registries, which trusts only the authority of the one with TLS.
 fn knowing(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("DOCKER_CONFIG", &env().docker_config).env("SSL_CERT_FILE", &env().tls.ca);
@@ -123,7 +123,7 @@ fn knowing(program: &Path) -> Command {
     command
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -139,14 +139,14 @@ pub(crate) fn run(command: &mut Command) -> Ran {
 }
 
 impl Ran {
-    /// What it printed, where it must not fail.
+    /// Standard output of a run that must succeed.
     #[track_caller]
     pub(crate) fn well(self) -> String {
         assert_eq!(self.code, Some(0), "{self:#?}");
         self.stdout
     }
 
-    /// What it complained of, where it must fail.
+    /// Standard error of a run that must fail.
     #[track_caller]
     pub(crate) fn badly(self) -> String {
         assert!(self.code.is_some_and(|code| code != 0), "{self:#?}");
@@ -178,7 +178,7 @@ impl Keys {
         command
     }
 
-    /// Signs; as a bundle, or in the format of cosign 1 and 2.
+    /// Signs an artefact; as a bundle, or in the format of cosign 1 and 2.
     pub(crate) fn sign(&self, image: &str, is_bundle: bool, annotations: &[&str]) {
         let mut sign = self.cosign("sign");
         sign.arg("--yes");
@@ -193,7 +193,7 @@ impl Keys {
         run(sign.arg(image)).well();
     }
 
-    /// As cosign itself sees it.
+    /// Verifies an artefact with cosign.
     pub(crate) fn verify(&self, image: &str) {
         run(self.cosign("verify").args(["--insecure-ignore-tlog", image])).well();
     }

@@ -1,4 +1,4 @@
-//! The image that `make image` writes, taken to a registry as its page says, and read back.
+//! The image that `make image` writes: pushed to a registry as its output says, and read back.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn the_image_is_pushed_and_what_comes_back_is_what_was_built() {
     let folder = tempfile::tempdir().unwrap();
     let (archive, root) = (folder.path().join("image.tar"), folder.path().join("root"));
     let name = format!("{}/image/qosm:try", env().plain.host);
-    // The line of the Makefile, once all is built.
+    // As in the Makefile, after the build.
     let said = run(Command::new(xtask()).args(["image", "--name", &name, "--output"]).arg(&archive)).well();
     let taken = format!("docker-archive:{}", archive.display());
     let copy = said.lines().find_map(|line| line.trim().strip_prefix("skopeo ")).unwrap();
@@ -49,7 +49,7 @@ fn the_image_is_pushed_and_what_comes_back_is_what_was_built() {
     assert_eq!(within(&root, "qosm").args(["--version"]).output().unwrap().stdout, version());
 }
 
-/// A program of an unpacked image, by the image's own loader and libraries and no others.
+/// Runs a program of an unpacked image with only the image's loader and libraries.
 fn within(root: &Path, program: &str) -> Command {
     let mut folders = vec![root.to_path_buf()];
     let mut libraries = Vec::new();

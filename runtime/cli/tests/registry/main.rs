@@ -1,11 +1,11 @@
 //! The agent's binary beside real container registries on this machine: without and with a password, with TLS, and with the
-//! referrers API, filled by the tools that people fill theirs with. Needs what `cargo xtask registry up` starts; `cargo xtask test
-//! --only registry` sees to it and says by a variable where everything is. Without it the tests fail.
+//! referrers API, filled by common tools. Needs what `cargo xtask registry up` starts; `cargo xtask test --only registry`
+//! provides it, and passes its paths by an environment variable. Without it the tests fail.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-/// Long enough for a machine under load; a wait ends as soon as what it is for is so.
+/// Timeout of all waits: long enough for a machine under load.
 const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,4 @@
-//! What `make publish` puts into a registry, and that it is what the agent has with it.
+//! The artefacts that `make publish` pushes, which are identical to the agent's modules.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::artefacts::{Desk, module};
 use crate::env::{Keys, cosign, env, run};
 
-/// What stands behind `cargo xtask`: the program that runs these tests, or what was built beside the binary under test.
+/// The program behind `cargo xtask`: the one that runs these tests, or the one that was built beside the binary under test.
 pub(crate) fn xtask() -> PathBuf {
     let beside = Path::new(env!("CARGO_BIN_EXE_qosm")).with_file_name("xtask");
     let xtask = std::env::var_os("QOSM_XTASK").map_or(beside, PathBuf::from);
@@ -34,15 +34,15 @@ fn private(keys: &Keys) -> PathBuf {
     Path::new(&keys.public()).with_file_name("cosign.key")
 }
 
-/// `make publish REGISTRY=… ARGS="--key …"`; what it pushed, by the name of the module: the reference, with tag and digest.
+/// Runs `make publish REGISTRY=… ARGS="--key …"`. Returns the pushed references, with tag and digest, by module name.
 #[track_caller]
 fn publish(desk: &Desk, to: &str, key: &Path) -> BTreeMap<String, String> {
     let bin = desk.path("bin");
     fs::create_dir_all(&bin).unwrap();
-    // It signs with the cosign that it finds.
+    // It signs with the cosign on the PATH.
     symlink(cosign().get_program(), bin.join("cosign")).unwrap();
-    // What was built for these tests is what is published: everything is there, and with another date in the environment the C in it
-    // would be compiled anew, here and at the next build.
+    // A cargo that does not build: everything is built already, and with another date in the environment, the C code would be
+    // compiled again, here and at the next build.
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let idle = bin.join("idle-cargo");
     fs::write(&idle, format!("#!/bin/sh\n[ \"$1\" = build ] || exec '{cargo}' \"$@\"\n")).unwrap();
@@ -58,7 +58,7 @@ fn publish(desk: &Desk, to: &str, key: &Path) -> BTreeMap<String, String> {
         .env("CARGO", idle)
         .env("COSIGN_PASSWORD", "")
         .env("SOURCE_DATE_EPOCH", "1700000000");
-    // The user's own configuration does not count, and no file is left there.
+    // The user's own configuration does not count, and is not changed.
     publish.env("QOSM_STORE", desk.path("artifacts")).env("XDG_CONFIG_HOME", desk.path("config"));
     for variable in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "QOSM_REGISTRIES"] {
         publish.env_remove(variable);
@@ -84,7 +84,7 @@ fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_sa
         let stranger = run(&mut desk.policy(&["verify", tagged, "--key", &Keys::new("stranger").public()]));
         assert_eq!(stranger.code, Some(1), "{stranger:#?}");
 
-        // Where it came from.
+        // The source of the artefact.
         let report = desk.json(&["inspect", tagged]);
         let annotations = &report["artifact"]["annotations"];
         let annotation =
@@ -97,7 +97,7 @@ fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_sa
         assert_eq!((annotation("licenses"), annotation("created")), ("Apache-2.0", "2023-11-14T22:13:20Z"));
         assert_eq!(json!(annotation("version")), report["version"], "{annotations}");
 
-        // What is published, what lies beside the binary, and what the agent runs as `builtin:` are the same bytes.
+        // The published module, the one beside the binary, and the agent's `builtin:` module have the same bytes.
         let here = desk.json(&["inspect", name]);
         assert!(here["file"].as_str().unwrap().ends_with(&format!("policies/{name}.wasm")), "{here}");
         assert_eq!(
@@ -113,7 +113,7 @@ fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_sa
 
 #[test]
 fn modules_that_are_built_elsewhere_are_the_same_to_the_byte() {
-    // The program builds into the target directory that it lies in.
+    // The program builds into the target directory that contains it.
     let elsewhere = tempfile::tempdir().unwrap();
     let program = elsewhere.path().join("release/xtask");
     fs::create_dir(elsewhere.path().join("release")).unwrap();

@@ -1,5 +1,5 @@
-//! Pulls that something happens to: the process is killed, others pull as well, the disk is full, the registry goes away. Each is a
-//! process of its own, and a proxy before the registry says what came over the wire.
+//! Disturbed pulls: the process is killed, other processes pull as well, the disk is full, the registry goes away. Each pull is a
+//! separate process, and a proxy before the registry records the transfers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,11 +18,11 @@ use crate::artefacts::{Desk, module};
 use crate::env::{Ran, env, qosm, run};
 use crate::waiting::wait_until;
 
-/// So much of a layer comes before something happens.
+/// Number of bytes of a layer that arrive before the disturbance.
 const PART: u64 = 100_000;
 
-/// What stands between the open registry and its clients. It counts, stops where a test says so, and goes away like
-/// a registry that is restarted: connections break, and none are accepted.
+/// A proxy between the open registry and its clients. It records requests, holds them on demand, and can go away like a registry
+/// that is restarted: connections break, and new ones are refused.
 struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -38,13 +38,13 @@ struct Shared {
 #[derive(Default)]
 struct State {
     is_down: bool,
-    /// Whether layers stop after [`PART`] of what was asked for.
+    /// Whether layers stop after [`PART`] bytes of each response.
     is_held: bool,
     requests: Vec<Request>,
     streams: Vec<TcpStream>,
 }
 
-/// A request, and how much of the answer's body was sent.
+/// A request, and the number of bytes of its response's body that were sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Request {
     path: String,
@@ -68,23 +68,23 @@ impl Proxy {
                     return;
                 }
                 let shared = Arc::clone(&shared);
-                // What breaks here breaks for the client, who says so.
+                // An error here breaks the client's connection, and the client reports it.
                 thread::spawn(move || shared.serve(client.unwrap()).ok());
             }
         }));
     }
 
-    /// An artefact behind it.
+    /// The reference of an artefact behind the proxy.
     fn named(&self, name: &str) -> String {
         format!("{}/{name}", self.address)
     }
 
-    /// From now on layers stop in the middle.
+    /// Makes layers stop in the middle.
     fn hold(&self) {
         self.shared.lock().is_held = true;
     }
 
-    /// They go on.
+    /// Lets layers continue.
     fn release(&self) {
         self.shared.lock().is_held = false;
         self.shared.changed.notify_all();
@@ -97,16 +97,16 @@ impl Proxy {
             for stream in state.streams.drain(..) {
                 stream.shutdown(Shutdown::Both).ok();
             }
-            // Only now: what is held is not to go out any more.
+            // Only now, so that held responses are not sent any more.
             (state.is_down, state.is_held) = (true, false);
         }
         self.shared.changed.notify_all();
-        // It looks whether to go on at the next connection.
+        // Wakes the listener, which checks `is_down` at each connection.
         TcpStream::connect(self.address).ok();
         self.listening.take().map(JoinHandle::join);
     }
 
-    /// Listens again, where it did.
+    /// Listens again at the same address.
     fn up(&mut self) {
         self.shared.lock().is_down = false;
         let mut bound = Err(io::ErrorKind::AddrInUse.into());
@@ -117,7 +117,7 @@ impl Proxy {
         self.listen(bound.unwrap());
     }
 
-    /// Who asked for a layer: from where on, and how much came.
+    /// The requests for a layer: the range of each, and the number of bytes sent.
     fn layers(&self, digest: Digest) -> Vec<(Option<String>, u64)> {
         let end = format!("/blobs/{digest}");
         let requests = self.shared.lock().requests.clone();
@@ -138,7 +138,7 @@ impl Shared {
         self.state.lock().unwrap()
     }
 
-    /// One request, and no more on this connection.
+    /// Serves a connection with a single request.
     fn serve(&self, client: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         let mut from_client = BufReader::new(client.try_clone()?);
@@ -174,7 +174,7 @@ impl Shared {
         let mut buffer = vec![0; 16 << 10];
         let mut sent = 0;
         loop {
-            // Only up to where it may have to stop.
+            // Reads only up to the point where the response may have to stop.
             let room = if sent < PART { usize::try_from(PART - sent).unwrap().min(buffer.len()) } else { buffer.len() };
             let read = from_registry.read(&mut buffer[..room])?;
             if read == 0 {
@@ -194,7 +194,7 @@ impl Shared {
     }
 }
 
-/// Whether the peer has closed its end. A write to it would not fail at once.
+/// Whether the peer has closed its side. A write to it would not fail at once.
 fn is_gone(client: &TcpStream) -> io::Result<bool> {
     client.set_nonblocking(true)?;
     let is_there = client.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
@@ -202,7 +202,7 @@ fn is_gone(client: &TcpStream) -> io::Result<bool> {
     Ok(!is_there)
 }
 
-/// A head's lines.
+/// The lines of an HTTP head.
 fn head(stream: &mut impl BufRead) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     for line in stream.lines() {
@@ -217,7 +217,7 @@ fn head(stream: &mut impl BufRead) -> io::Result<Vec<String>> {
 
 const MODULES: [&str; 3] = ["cpu-burst", "memory-qos", "memory-locality"];
 
-/// A default module's digest, which is that of its artefact's one layer.
+/// A default module's digest, which is the digest of its artefact's only layer.
 fn layer(name: &str) -> Digest {
     Digest::of(&fs::read(module(name)).unwrap())
 }
@@ -234,7 +234,7 @@ impl Running {
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// As `kill -9`.
+    /// Kills the process (SIGKILL).
     fn kill(&mut self) {
         self.0.kill().unwrap();
         let ended = self.0.wait().unwrap();
@@ -253,7 +253,7 @@ impl Running {
         Ran { code: self.0.wait().unwrap().code(), stdout, stderr }
     }
 
-    /// Whether it has a file open.
+    /// Whether the process has a file open.
     fn has_open(&self, file: &Path) -> bool {
         let open = fs::read_dir(format!("/proc/{}/fd", self.0.id())).into_iter().flatten().flatten();
         open.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|open| open == file))
@@ -267,11 +267,11 @@ impl Drop for Running {
     }
 }
 
-/// A store, looked at from outside.
+/// A store, inspected from outside.
 struct Store(PathBuf);
 
 impl Store {
-    /// The part of a layer that came so far.
+    /// Path of the partial layer.
     fn part(&self, of: &str) -> PathBuf {
         self.0.join("ingest").join(layer(of).hex())
     }
@@ -281,7 +281,7 @@ impl Store {
         wait_until("a part of the layer", || fs::metadata(self.part(of)).is_ok_and(|part| part.len() == PART));
     }
 
-    /// What the index names, after a look at everything: each blob is what its name says, and whatever is named is there whole.
+    /// The index's names. Checks that each blob matches its digest, and that everything named is complete.
     #[track_caller]
     fn check(&self) -> BTreeMap<String, Value> {
         let blobs = self.0.join("blobs/sha256");
@@ -306,7 +306,7 @@ impl Store {
         named
     }
 
-    /// What is half there, or was left over.
+    /// Partial and leftover files.
     fn parts(&self) -> BTreeSet<String> {
         names(&self.0.join("ingest"))
     }
@@ -325,7 +325,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The modules lie under `pulls/REPOSITORY/MODULE:1`.
+    /// Pushes the modules to `pulls/REPOSITORY/MODULE:1`.
     fn new(repository: &str) -> Self {
         let (proxy, desk) = (Proxy::start(), Desk::new());
         for name in MODULES {
@@ -339,14 +339,14 @@ impl Scene {
         self.proxy.named(&format!("pulls/{repository}/{name}:1"))
     }
 
-    /// `qosm policy pull` into the store.
+    /// The command `qosm policy pull` into the store.
     fn pull(&self, reference: &str, to: &str) -> Command {
         let mut command = self.desk.policy(&["pull", reference, "--to", to, "-o", "json"]);
         command.arg("--store").arg(&self.store.0);
         command
     }
 
-    /// What came is the module, and nothing is left over.
+    /// Checks that the pulled file is the module, and that no partial file is left.
     #[track_caller]
     fn check(&self, ran: Ran, to: &str, name: &str) {
         ran.well();
@@ -375,7 +375,7 @@ fn a_pull_that_is_killed_leaves_its_part_to_the_next_and_nothing_else() {
     assert_eq!(scene.proxy.layers(layer("cpu-burst")), [(None, PART), (range, rest)]);
     assert_eq!(scene.store.check().len(), 1);
 
-    // It is in the store: nothing of it comes again.
+    // The module is in the store: nothing is transferred again.
     scene.check(run(&mut scene.pull(&reference, "b.wasm")), "b.wasm", "cpu-burst");
     assert_eq!(scene.proxy.layers(layer("cpu-burst")).len(), 2);
 }
@@ -410,7 +410,7 @@ fn a_pull_that_waits_for_a_killed_one_resumes_it() {
     scene.check(second.ran(), "b.wasm", "cpu-burst");
     let seen = scene.proxy.layers(layer("cpu-burst"));
     let ranges: Vec<_> = seen.iter().map(|(range, _)| range.clone()).collect();
-    // While it is held, the proxy gives a part an answer.
+    // While it holds layers, the proxy sends one part per response.
     let parts = (0..size("cpu-burst").div_ceil(PART)).map(|part| (part > 0).then(|| format!("bytes={}-", part * PART)));
     assert_eq!(ranges, parts.collect::<Vec<_>>());
     assert_eq!(seen.iter().map(|(_, length)| length).sum::<u64>(), size("cpu-burst"), "nothing came twice");
@@ -421,7 +421,7 @@ fn processes_that_pull_different_artefacts_at_once_do_not_wait_for_each_other() 
     let scene = Scene::new("different");
     scene.proxy.hold();
     let pulls = MODULES.map(|name| Running::start(&mut scene.pull(&scene.named("different", name), name)));
-    // All of them are in the middle of it now.
+    // All pulls are in the middle of their layers now.
     for name in MODULES {
         scene.store.wait_part(name);
     }
@@ -471,7 +471,7 @@ fn a_registry_that_goes_away_for_good_is_reported_and_its_part_is_kept() {
     assert_eq!(seen, [(None, PART), (Some(format!("bytes={PART}-")), size("cpu-burst") - PART)]);
 }
 
-/// A disk of its own for a folder, seen only from within: it goes with the process that holds it, whatever becomes of this one.
+/// A separate tmpfs for a folder, in its own mount namespace: it goes away with the process that holds it, even if the test is killed.
 struct Disk {
     holder: Child,
     folder: PathBuf,
@@ -480,7 +480,7 @@ struct Disk {
 impl Disk {
     fn mount(folder: &Path, bytes: u64) -> Self {
         fs::create_dir_all(folder).unwrap();
-        // It ends with its input, which is this process'.
+        // The holder ends when its standard input, a pipe of this process, closes.
         let script = format!("mount -t tmpfs -o size={bytes} none \"$0\" && echo mounted && exec cat");
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).arg(folder);
@@ -492,7 +492,7 @@ impl Disk {
         disk
     }
 
-    /// A command, run where the disk is.
+    /// Runs a command in the disk's mount namespace.
     fn within(&self, command: &Command) -> Command {
         let mut within = Command::new("nsenter");
         within.args(["--preserve-credentials", "--user", "--mount", "--target", &self.holder.id().to_string()]);
@@ -604,7 +604,7 @@ fn an_agent_killed_in_the_middle_of_a_pull_resumes_it_and_removes_stale_parts() 
     agent.running.kill();
     drop(agent);
     scene.proxy.release();
-    // What processes that were killed left behind, too long ago to be continued.
+    // Leftovers of killed processes, too old to be continued.
     for left in [layer("memory-qos").hex(), ".newleft".to_owned()] {
         let file = fs::File::create(store.0.join("ingest").join(left)).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();

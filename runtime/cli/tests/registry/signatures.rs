@@ -34,7 +34,7 @@ fn what_cosign_signed_counts_in_either_format_and_nothing_else_does() {
         let third = Keys::new("third");
         refused(&["--key", &ours.public(), "--key", &third.public(), "--all-keys"], "refused");
 
-        // The signature of one artefact is none of another, whatever its tag says.
+        // The signature of one artefact does not count for another, whatever its tag is.
         let another = desk.push(&module("memory-qos"), &other);
         let (signature, moved) = (format!("sha256-{}", &digest[7..]), format!("sha256-{}", &another[7..]));
         let suffix = if is_bundle { "" } else { ".sig" };

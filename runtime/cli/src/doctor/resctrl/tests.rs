@@ -1,4 +1,4 @@
-//! Each state that a machine can be in, from files as kernels show them.
+//! Each possible state of a machine, from files as kernels show them.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ const VIRTUAL: &str = "vendor_id\t: GenuineIntel\nflags\t\t: fpu\n";
 const KNOWN: &str = "nodev\tresctrl\n";
 const AT: &str = "/sys/fs/resctrl";
 
-/// A machine, and what is mounted there.
+/// A machine's files, and its mounted resctrl.
 #[derive(Default)]
 struct Machine<'a> {
     cpuinfo: &'a str,
