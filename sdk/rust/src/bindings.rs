@@ -1,5 +1,5 @@
-//! What `wit-bindgen` makes of the contract in `sdk/wit`. The rest of the crate puts plain names before it; only
-//! [`export!`](crate::export) needs it by its own name.
+//! The types that `wit-bindgen` generates from the contract in `sdk/wit`. The rest of the crate re-exports them under short names; only
+//! [`export!`](crate::export) needs this module by name.
 #![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
 
 wit_bindgen::generate!({

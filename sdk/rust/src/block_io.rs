@@ -1,4 +1,4 @@
-//! Devices and their limits: how they are spelled, and what a policy may hold of them.
+//! Block devices and their settings: parsing, formatting and the knobs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::{IoCostModel, IoCostQos, IoDevice, IoLatency, IoLimits};
 
 impl fmt::Display for IoDevice {
-    /// As the kernel prints its numbers.
+    /// `MAJOR:MINOR`, as the kernel prints device numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
     }
@@ -15,7 +15,7 @@ impl fmt::Display for IoDevice {
 impl FromStr for IoDevice {
     type Err = String;
 
-    /// Reads what it prints.
+    /// Parses `MAJOR:MINOR`.
     ///
     /// ```
     /// use qosm_sdk::IoDevice;
@@ -32,7 +32,7 @@ impl FromStr for IoDevice {
 }
 
 impl IoLimits {
-    /// Limits nothing; the start of `IoLimits { read_bps: Some(1 << 20), ..IoLimits::NONE }`.
+    /// No limits; the base of `IoLimits { read_bps: Some(1 << 20), ..IoLimits::NONE }`.
     ///
     /// ```
     /// use qosm_sdk::IoLimits;
@@ -42,7 +42,7 @@ impl IoLimits {
     /// ```
     pub const NONE: Self = Self { read_bps: None, write_bps: None, read_iops: None, write_iops: None };
 
-    /// Without what the kernel takes for no limit: it counts operations in 32 bits.
+    /// Drops the limits that the kernel treats as unlimited; it counts operations in 32 bits.
     pub(crate) fn in_force(self) -> Self {
         let bps = |limit: Option<u64>| limit.filter(|limit| *limit != u64::MAX);
         let iops = |limit: Option<u64>| limit.filter(|limit| *limit < u64::from(u32::MAX));
@@ -56,7 +56,7 @@ impl IoLimits {
 }
 
 impl fmt::Display for IoLimits {
-    /// As `io.max` has it.
+    /// In the format of `io.max`, without the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = [
             ("rbps", self.read_bps),
@@ -74,7 +74,7 @@ impl fmt::Display for IoLimits {
     }
 }
 
-/// Hundredths of a percent, as the kernel prints percentages.
+/// Hundredths of a percent, printed as the kernel prints percentages.
 struct Percent(u32);
 
 impl fmt::Display for Percent {
@@ -84,7 +84,7 @@ impl fmt::Display for Percent {
 }
 
 impl fmt::Display for IoCostQos {
-    /// As `io.cost.qos` has it.
+    /// In the format of `io.cost.qos`, without the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "enable={}", u8::from(self.enabled))?;
         let Some(latency) = self.latency else { return f.write_str(" ctrl=auto") };
@@ -97,7 +97,7 @@ impl fmt::Display for IoCostQos {
 }
 
 impl fmt::Display for IoCostModel {
-    /// As `io.cost.model` has it.
+    /// In the format of `io.cost.model`, without the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { read_bps, read_seq_iops, read_rand_iops, write_bps, write_seq_iops, write_rand_iops } = self;
         write!(f, "ctrl=user model=linear rbps={read_bps} rseqiops={read_seq_iops} rrandiops={read_rand_iops} ")?;
@@ -105,7 +105,7 @@ impl fmt::Display for IoCostModel {
     }
 }
 
-/// Which setting of a device it is.
+/// The kind of a block device setting.
 ///
 /// ```
 /// use qosm_sdk::mock::IoKnob;
@@ -114,18 +114,18 @@ impl fmt::Display for IoCostModel {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoKnob {
-    /// What a cgroup may read and write.
+    /// `io.max`: limits of a cgroup.
     Max,
-    /// A cgroup's share.
+    /// `io.weight`: the share of a cgroup.
     Weight,
-    /// Whether the cost model counts, on the whole node.
+    /// `io.cost.qos`: whether the cost model is enabled, for the whole node.
     CostQos,
-    /// What the device can do.
+    /// `io.cost.model`: the speed of the device, for the whole node.
     CostModel,
 }
 
 impl IoKnob {
-    /// All of them.
+    /// All kinds.
     ///
     /// ```
     /// use qosm_sdk::mock::IoKnob;
@@ -134,7 +134,7 @@ impl IoKnob {
     /// ```
     pub const ALL: [Self; 4] = [Self::Max, Self::Weight, Self::CostQos, Self::CostModel];
 
-    /// The name that plans and metrics use; plans have the device behind it.
+    /// The name in plans and metrics; plans append the device.
     ///
     /// ```
     /// use qosm_sdk::mock::IoKnob;
@@ -152,7 +152,7 @@ impl IoKnob {
     }
 }
 
-/// What is held of a device.
+/// The value that is held of a device setting.
 ///
 /// ```
 /// use qosm_sdk::IoLimits;
@@ -164,18 +164,18 @@ impl IoKnob {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoValue {
-    /// Of [`IoKnob::Max`].
+    /// Value of [`IoKnob::Max`].
     Limits(IoLimits),
-    /// Of [`IoKnob::Weight`].
+    /// Value of [`IoKnob::Weight`].
     Weight(u32),
-    /// Of [`IoKnob::CostQos`].
+    /// Value of [`IoKnob::CostQos`].
     CostQos(IoCostQos),
-    /// Of [`IoKnob::CostModel`].
+    /// Value of [`IoKnob::CostModel`].
     CostModel(IoCostModel),
 }
 
 impl IoValue {
-    /// Which setting holds it.
+    /// The kind of setting that this value belongs to.
     ///
     /// ```
     /// use qosm_sdk::mock::{IoKnob, IoValue};

@@ -1,13 +1,13 @@
 //! Numbers of core scheduling groups from names.
 
-/// What JSON takes of whole numbers without loss.
+/// Bits of a group number: JSON numbers hold integers of up to 53 bits without loss.
 const BITS: u32 = 53;
 
 /// The number of the core scheduling group with this name, for [`set_core_group`](crate::CpuIdentity::set_core_group): the same for every
-/// policy and on every node, and never 0. Two names have the same number by chance only: with a thousand names the odds are one to ten
-/// thousand millions.
+/// policy and on every node, and never 0. Different names can collide by chance; with a thousand names the odds are one in ten thousand
+/// million.
 ///
-/// It is the name's FNV-1a hash (64 bits), folded to 53.
+/// It is the 64-bit FNV-1a hash of the name, folded to 53 bits.
 ///
 /// ```
 /// use qosm_sdk::core_group;
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn a_name_has_the_same_number_everywhere() {
-        // FNV-1a of 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/, "a" is af63dc4c8601ec8c.
+        // 64-bit FNV-1a: http://www.isthe.com/chongo/tech/comp/fnv/, "a" is af63dc4c8601ec8c.
         let a = 0xaf63_dc4c_8601_ec8c_u64;
         assert_eq!(core_group("a"), (a >> 53) ^ (a & ((1 << 53) - 1)));
         assert_ne!(core_group("batch"), core_group("batch-expeller"));

@@ -1,11 +1,11 @@
-//! Counters of a container, declared once beside the contract: how they stand in a case file, and a sample in which all are 0.
+//! Counters of a container, declared once to match the contract: their row in a case file, and a sample with all counters at 0.
 
 #[cfg(feature = "testing")]
 use serde::{Deserialize, Serialize};
 
 use crate::{ContainerId, CpuSample, MemorySample};
 
-/// Declares counters as a row of a case file, with what leads from it to a sample and back. Its fields are the sample's.
+/// Declares the counters of a sample as a row of a case file, with the same fields, and the conversions between row and sample.
 macro_rules! counters {
     (
         type Sample = $sample:ident;
@@ -13,7 +13,7 @@ macro_rules! counters {
         pub struct $row:ident { $($(#[$doc:meta])* pub $field:ident: u64,)* }
     ) => {
         impl $sample {
-            /// All of them 0.
+            /// A sample with all counters at 0.
             pub(crate) fn zero(container: ContainerId) -> Self {
                 Self { container, $($field: 0,)* }
             }
@@ -64,13 +64,13 @@ counters! {
     /// # Ok::<(), qosm_sdk::testing::CaseError>(())
     /// ```
     pub struct CpuRow {
-        /// CPU time used.
+        /// CPU time used, in microseconds.
         pub usage_usec: u64,
-        /// Periods that passed.
+        /// Enforcement periods that passed.
         pub nr_periods: u64,
-        /// Periods throttled.
+        /// Periods in which the container was throttled.
         pub nr_throttled: u64,
-        /// Time throttled.
+        /// Time that threads were throttled, in microseconds, summed over CPUs.
         pub throttled_usec: u64,
     }
 }
@@ -96,19 +96,19 @@ counters! {
     /// # Ok::<(), qosm_sdk::testing::CaseError>(())
     /// ```
     pub struct MemoryRow {
-        /// All memory.
+        /// All memory charged to the container.
         pub usage_bytes: u64,
         /// Anonymous memory.
         pub anon_bytes: u64,
         /// Page cache.
         pub file_bytes: u64,
-        /// Page cache not used lately.
+        /// Inactive page cache.
         pub inactive_file_bytes: u64,
-        /// Times throttled.
+        /// Times that the container was throttled above `memory.high`.
         pub high_events: u64,
-        /// Times at the limit.
+        /// Times that the container hit its memory limit.
         pub max_events: u64,
-        /// Processes killed.
+        /// Processes that the OOM killer ended.
         pub oom_kills: u64,
     }
 }

@@ -1,4 +1,4 @@
-//! What a policy declared, so that the host is called only for what differs.
+//! Records what a policy declared, so that the host is called only for differences.
 
 mod block_io;
 mod declaring;
@@ -33,7 +33,7 @@ enum Setting {
     CoreGroup(u64),
 }
 
-/// Which setting of a cgroup it is.
+/// The kind of a cgroup setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Quota,
@@ -53,7 +53,7 @@ impl Setting {
         match self {
             Self::Quota(_) => Kind::Quota,
             Self::Burst(_) => Kind::Burst,
-            // One lease: the later of the two counts.
+            // Both are one lease: the later call wins.
             Self::Weight(_) | Self::Shares(_) => Kind::Weight,
             Self::Idle(_) => Kind::Idle,
             Self::Protection(_) => Kind::Protection,
@@ -66,20 +66,20 @@ impl Setting {
     }
 }
 
-/// Gives up a setting, or the membership in a class, of one target.
+/// Releases a setting of one target, or its class membership.
 type Release<H> = fn(&mut H, Target);
-/// Gives up a class, or a resource.
+/// Gives up a class or withdraws a resource.
 type Undefine<H> = fn(&mut H, &str);
-/// Gives up a setting of the node's kernel.
+/// Releases a setting of the node's kernel.
 type ReleaseKnob<H> = fn(&mut H, NodeKnob);
-/// Says how long resources hold.
+/// Sets how long resources stay valid.
 type StaleAfter<H> = fn(&mut H, u32);
 
-/// How to give up what was declared: functions of the host, noted when the policy declares something of their kind.
+/// Functions of the host that release what was declared. Each is recorded when the policy declares something of its kind.
 ///
-/// A component imports every function of the host that its code mentions, and each import is a permission to be granted. So the
-/// function that releases a quota may be mentioned only where one is set, in code that the linker drops from other policies; what
-/// ends a call goes through these pointers. They do not depend on the session's type, hence `Any`.
+/// A component imports every host function that its code mentions, and each import is a permission to be granted. So the code may mention
+/// the function that releases a quota only next to the one that sets it, which the linker drops from policies that set none. The end of a
+/// call uses these pointers instead. They do not depend on the session's type, hence `Any`.
 #[derive(Clone, Debug, Default)]
 struct Releases {
     settings: BTreeMap<Kind, Arc<dyn Any + Send + Sync>>,
@@ -121,14 +121,14 @@ impl Releases {
     }
 }
 
-/// When a setting or class was declared last: the number of the call, or [`RELEASED`].
+/// Number of the call that declared a setting or class last, or [`RELEASED`].
 type Declared = u64;
 
-/// Released explicitly in the call that runs.
+/// The call in progress released it explicitly.
 const RELEASED: Declared = 0;
 
-/// Declares as it is, unless the same call released it: what is said of one setting counts before what is said of all. Whether it
-/// was not declared by the call yet.
+/// Declares it unchanged, unless the same call released it: a release of one setting overrides
+/// [`Declare::keep_all`](crate::Declare::keep_all). Returns whether this is the call's first declaration of it.
 fn keep(declared: &mut Declared, call: Declared) -> bool {
     let is_news = *declared != RELEASED && *declared != call;
     if is_news {
@@ -148,7 +148,7 @@ struct Entry {
     also: Option<usize>,
 }
 
-/// A class that the host has from this policy.
+/// A class that the policy defined.
 #[derive(Clone, Debug)]
 struct Class {
     share: Share,
@@ -161,25 +161,25 @@ struct Class {
 #[derive(Clone, Debug, Default)]
 struct Classes {
     defined: BTreeMap<String, Class>,
-    /// Class, reason, and when that was declared.
+    /// Class, reason, and the number of the call that declared it, by member.
     members: BTreeMap<Target, (String, String, Declared)>,
 }
 
-/// Everything that the policy declared and the host took.
+/// Everything that the policy declared and the host accepted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Declaration {
-    /// In the order in which the policy declared them first.
+    /// In the order in which the policy first declared them.
     entries: Vec<Entry>,
-    /// The first entry of each target.
+    /// Position of each target's first entry.
     index: BTreeMap<Target, usize>,
-    /// The targets in the order in which the last call named them, with their first entry. A policy names mostly the same in
-    /// the same order, so this is compared before the index is searched.
+    /// The targets in the order in which the last call named them, with the position of their first entry. A policy mostly names the same
+    /// targets in the same order, so this is compared before the index is searched.
     named: Vec<(Target, Option<usize>)>,
-    /// The place in `named` that the next name is compared with.
+    /// Position in `named` that the next name is compared with.
     next: usize,
-    /// Number of entries that the call that runs declared.
+    /// Number of entries that the call in progress declared.
     fresh: usize,
-    /// Number of the call; 1 is the first.
+    /// Number of the call in progress; 1 is the first.
     call: Declared,
     is_evaluation: bool,
     has_evaluated: bool,
@@ -192,25 +192,25 @@ pub(crate) struct Declaration {
     undo: Undo,
 }
 
-/// What was there before the call that runs.
+/// The state before the call in progress, to restore it after a failure.
 #[derive(Clone, Debug, Default)]
 struct Undo {
     /// Number of entries.
     entries: usize,
-    /// Entries that changed, the latest change last.
+    /// Previous setting and reason of changed entries by position, the latest change last.
     changed: Vec<(usize, Setting, String)>,
-    /// The classes, once they change.
+    /// The classes, once the call changes them.
     classes: Option<Classes>,
-    /// The resources, once they change.
+    /// The resources, once the call changes them.
     resources: Option<Resources>,
-    /// The settings of the node's kernel, once they change.
+    /// The settings of the node's kernel, once the call changes them.
     node_knobs: Option<NodeKnobs>,
-    /// The settings of devices, once they change.
+    /// The settings of devices, once the call changes them.
     block_io: Option<BlockIo>,
 }
 
 impl Declaration {
-    /// A call begins.
+    /// Starts a call.
     pub(crate) fn begin(&mut self, is_evaluation: bool) {
         self.call += 1;
         (self.next, self.fresh) = (0, 0);
@@ -223,7 +223,7 @@ impl Declaration {
         self.undo.block_io = None;
     }
 
-    /// Pods come, change and go. The host gives up what is held on those that are gone.
+    /// Updates the pods. The host releases settings of removed pods by itself, so their entries are dropped.
     pub(crate) fn give(&mut self, upserted: &[PodFacts], removed: &[PodId]) {
         for id in removed {
             self.pods.remove(id);
@@ -246,7 +246,7 @@ impl Declaration {
         self.undo.entries = self.entries.len();
     }
 
-    /// The call goes well so far: releases what the policy does not declare any more.
+    /// Releases what the policy no longer declares, at the end of a call that succeeded so far.
     fn release_rest<H: Host + 'static>(&mut self, host: &mut H) {
         let call = self.call;
         let is_evaluation = self.is_evaluation;
@@ -271,7 +271,7 @@ impl Declaration {
             }
             self.change_classes().members.remove(&target);
         }
-        // Members leave before their class goes.
+        // Members leave before their class is undefined.
         let over: Vec<String> = self
             .classes
             .defined
@@ -291,7 +291,7 @@ impl Declaration {
         self.release_io(host, is_over);
     }
 
-    /// The call is over, and the host took it.
+    /// Makes the call's changes permanent, after the host accepted it.
     fn commit(&mut self) {
         let (call, is_evaluation) = (self.call, self.is_evaluation);
         self.has_evaluated |= is_evaluation;
@@ -305,7 +305,7 @@ impl Declaration {
         self.undo.block_io = None;
     }
 
-    /// The call failed, and the host forgot what it staged.
+    /// Restores the state before a call that failed; the host has dropped what it staged.
     fn discard(&mut self) {
         for (index, setting, reason) in self.undo.changed.drain(..).rev() {
             if let Some(entry) = self.entries.get_mut(index) {
@@ -316,7 +316,7 @@ impl Declaration {
             self.entries.truncate(self.undo.entries);
             self.reindex();
         }
-        // None of them is released by a later call for the sake of this one.
+        // Mark all entries as declared, so that the failed call releases none of them later.
         self.entries.iter_mut().for_each(|entry| entry.declared = self.call);
         if let Some(classes) = self.undo.classes.take() {
             self.classes = classes;
@@ -344,7 +344,7 @@ impl Declaration {
         }
     }
 
-    /// The first entry of a target.
+    /// Position of a target's first entry.
     fn first(&mut self, target: Target) -> Option<usize> {
         let place = self.next;
         self.next += 1;
@@ -362,7 +362,7 @@ impl Declaration {
         first
     }
 
-    /// The entry of a target's setting, or the last one of the target.
+    /// Position of the entry for a target's setting, or, as the error, of the target's last entry.
     fn find(&mut self, target: Target, kind: Kind) -> Result<usize, Option<usize>> {
         let mut place = self.first(target).ok_or(None)?;
         while let Some(entry) = self.entries.get(place) {
@@ -375,7 +375,7 @@ impl Declaration {
         Err(Some(place))
     }
 
-    /// A setting that was not declared before; `last`: the last entry of its target.
+    /// Adds a setting that was not declared before; `last` is the position of its target's last entry.
     fn insert(&mut self, entry: Entry, last: Option<usize>) {
         let place = self.entries.len();
         match last.and_then(|last| self.entries.get_mut(last)) {
@@ -389,7 +389,7 @@ impl Declaration {
         self.entries.push(entry);
     }
 
-    /// Takes one setting, and sends it if it differs from what the host holds.
+    /// Records one setting, and sends it if it differs from what the host holds.
     fn set<H: 'static>(
         &mut self,
         target: Target,
@@ -459,7 +459,7 @@ impl Declaration {
         &mut self.classes
     }
 
-    /// Whether a class is not what the host has; it is from now on.
+    /// Records a class. Returns whether it differs from what the host has.
     fn define(&mut self, name: &str, share: &Share, domains: &[(u32, Share)], reason: &str) -> bool {
         let declared = self.call;
         if let Some(class) = self.classes.defined.get_mut(name)
@@ -473,7 +473,7 @@ impl Declaration {
         true
     }
 
-    /// Whether a target is not in that class yet, or for another reason.
+    /// Records a member of a class. Returns whether its class or reason differs from what the host has.
     fn assign(&mut self, target: Target, name: &str, reason: &str) -> bool {
         let declared = self.call;
         if let Some(member) = self.classes.members.get_mut(&target)

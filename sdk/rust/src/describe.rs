@@ -1,4 +1,4 @@
-//! Who a policy is and how it is configured.
+//! A policy's description: its identity, and how operators and pods configure it.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use crate::Trigger;
 use crate::bindings::exports::qosm::policy::lifecycle as contract;
 use crate::schema::schema_of;
 
-/// Who a policy is. JSON is taken as text or as a [`serde_json::Value`]; text makes the smaller component.
+/// Identity and configuration of a policy. Methods that take JSON accept text or a [`serde_json::Value`]; text makes the component smaller.
 ///
 /// ```
 /// use qosm_sdk::{Description, Preset, Protocol};
@@ -31,8 +31,8 @@ use crate::schema::schema_of;
 pub struct Description(contract::Description);
 
 impl Description {
-    /// A policy called `name` (lower case with dashes) in `version` (semantic), and one sentence about it. It is evaluated
-    /// when pods or configuration change, and takes no configuration.
+    /// A policy called `name` (lower case with dashes) in `version` (semantic version), with a one-sentence summary. Without further
+    /// settings, the host evaluates it only when pods or configuration change, and it takes no configuration.
     ///
     /// ```
     /// let description = qosm_sdk::Description::new("cache-guard", "1.2.0", "Keeps batch work out of the cache.");
@@ -50,7 +50,7 @@ impl Description {
         })
     }
 
-    /// How often it wants to be evaluated; 0 = only when pods or configuration change, or a trigger fires.
+    /// Evaluation interval in milliseconds; 0 = evaluate only when pods or configuration change, or a trigger fires.
     ///
     /// ```
     /// let description = qosm_sdk::Description::new("cache-guard", "1.2.0", "").interval_millis(1_000);
@@ -61,7 +61,8 @@ impl Description {
         self
     }
 
-    /// Adds something else that is to bring an evaluation about, at once; [`Tick::alarms`](crate::Tick) tells what it was.
+    /// Adds a trigger that starts an evaluation without waiting for the interval; [`Tick::alarms`](crate::Tick) lists the triggers that
+    /// fired.
     ///
     /// ```
     /// use qosm_sdk::{Description, Trigger};
@@ -86,9 +87,9 @@ impl Description {
         self
     }
 
-    /// The same out of the type that reads it: field names, ranges, words, defaults and doc comments become its schema, and
-    /// with `#[serde(deny_unknown_fields)]` a misspelt field is refused. The host checks an operator's configuration against it
-    /// before the policy sees it.
+    /// JSON schema of the policy-level configuration, derived from the type that deserializes it: the schema takes field names, ranges,
+    /// enum values, defaults and doc comments from the type, and `#[serde(deny_unknown_fields)]` makes the host refuse misspelt fields. The
+    /// host validates an operator's configuration before the policy receives it.
     ///
     /// ```
     /// use qosm_sdk::Description;
@@ -111,7 +112,7 @@ impl Description {
         self.config_schema(schema_of::<T>())
     }
 
-    /// How pods and operators speak to it.
+    /// How pods and operators configure this policy.
     ///
     /// ```
     /// use qosm_sdk::{Description, Protocol};
@@ -125,7 +126,7 @@ impl Description {
         self
     }
 
-    /// The description as the contract has it, e.g. for a test that parses its JSON.
+    /// The description in the contract's types, e.g. for a test that parses its JSON.
     ///
     /// ```
     /// let description = qosm_sdk::Description::new("cache-guard", "1.2.0", "Keeps batch work out of the cache.");
@@ -142,7 +143,7 @@ impl From<Description> for contract::Description {
     }
 }
 
-/// Annotations, ConfigMap keys, defaults and schema of a policy. The host reads, merges and validates.
+/// Annotations, ConfigMap keys, defaults and schema of a policy. The host reads, merges and validates the configuration.
 ///
 /// ```
 /// use qosm_sdk::{Preset, Protocol};
@@ -165,7 +166,7 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// No keys, no defaults, and a schema that takes any object.
+    /// A protocol without keys and defaults, with a schema that accepts any object.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::Protocol::new(), qosm_sdk::Protocol::default());
@@ -183,7 +184,7 @@ impl Protocol {
         })
     }
 
-    /// A pod annotation that holds a JSON object. The first one that is added matters most.
+    /// Adds a pod annotation that holds a JSON object. Annotations added earlier take precedence.
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().annotation("example.org/cacheGuard");
@@ -193,7 +194,7 @@ impl Protocol {
         self
     }
 
-    /// The key of the cluster ConfigMap.
+    /// Key of the cluster ConfigMap that holds this policy's configuration.
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().config_map_key("cache-guard-config");
@@ -203,7 +204,7 @@ impl Protocol {
         self
     }
 
-    /// The key holds an object for each QoS class, and this is the policy's field in each of them.
+    /// Field of this policy in each QoS class, for a ConfigMap key that holds an object for each class.
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().config_map_key("resource-qos-config").class_field("cacheGuard");
@@ -213,7 +214,7 @@ impl Protocol {
         self
     }
 
-    /// The key of the ConfigMap with lists of namespaces.
+    /// Key in the ConfigMap that lists namespaces.
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().namespace_list_key("cache-guard");
@@ -223,7 +224,7 @@ impl Protocol {
         self
     }
 
-    /// Built-in defaults: a JSON object, one for each class (`lsrClass`, …) where there is a class field.
+    /// Built-in defaults: a JSON object; with a class field, one object for each class (`lsrClass`, …).
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().defaults(r#"{"percent": 30}"#);
@@ -233,7 +234,7 @@ impl Protocol {
         self
     }
 
-    /// Adds a word of the field `policy` that stands for values.
+    /// Adds a preset: a word of the field `policy` that stands for a set of values.
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().preset(qosm_sdk::Preset::new("strict", r#"{"percent": 10}"#));
@@ -243,7 +244,7 @@ impl Protocol {
         self
     }
 
-    /// JSON schema of the fields: an object with `properties`.
+    /// JSON schema of the pod configuration: an object with `properties`.
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().schema(r#"{"type": "object", "properties": {"percent": {"type": "integer"}}}"#);
@@ -253,7 +254,7 @@ impl Protocol {
         self
     }
 
-    /// The same out of the type that reads them: a struct with named fields.
+    /// JSON schema of the pod configuration, derived from the type that deserializes it: a struct with named fields.
     ///
     /// ```
     /// use qosm_sdk::Protocol;
@@ -273,7 +274,7 @@ impl Protocol {
         self.schema(schema_of::<T>())
     }
 
-    /// Adds a field that only operators may set.
+    /// Adds a field that only operators may set; the host refuses an annotation that sets it.
     ///
     /// ```
     /// let protocol = qosm_sdk::Protocol::new().node_only_field("percent");
@@ -284,7 +285,7 @@ impl Protocol {
     }
 }
 
-/// Values that stand behind one word of the field `policy`.
+/// A set of values that one word of the field `policy` stands for.
 ///
 /// ```
 /// use qosm_sdk::{Preset, Protocol};
@@ -297,7 +298,7 @@ impl Protocol {
 pub struct Preset(contract::Preset);
 
 impl Preset {
-    /// `policy` stands for `values`: a JSON object, one for each class where there is a class field.
+    /// The word `policy` stands for `values`: a JSON object; with a class field, one object for each class.
     ///
     /// ```
     /// let strict = qosm_sdk::Preset::new("strict", r#"{"percent": 10}"#);
@@ -306,7 +307,7 @@ impl Preset {
         Self(contract::Preset { policy: policy.into(), values: values.to_string(), alone: false })
     }
 
-    /// A layer that says the word has its other fields ignored.
+    /// Makes the host ignore the other fields of a layer that uses this word.
     ///
     /// ```
     /// let none = qosm_sdk::Preset::new("none", "{}").alone();

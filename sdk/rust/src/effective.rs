@@ -1,11 +1,11 @@
-//! What a container is bounded by, where it says nothing itself: the level between it and the node is its pod.
+//! Effective limits and requests of containers that set none of their own: those of the pod apply.
 //!
-//! With pod-level resources (`spec.resources`, KEP-2837) the kubelet writes the pod's limit into the cgroup of each container that
-//! has none: `getCPULimit` and `getMemoryLimit` of `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go`.
+//! With pod-level resources (`spec.resources`, KEP-2837) the kubelet writes the pod's limit into the cgroup of each container without a
+//! limit: `getCPULimit` and `getMemoryLimit` of `pkg/kubelet/kuberuntime/kuberuntime_container_linux.go`.
 
 use crate::{Container, ContainerKind, ContainerState, PodFacts};
 
-/// Native resources, of a container within its pod. A limit of 0 is none.
+/// Limits and requests of native resources, for a container within its pod. A limit of 0 counts as none.
 impl PodFacts {
     /// The CPU limit of a container of this pod in thousandths of a CPU: its own, else the pod-level one; `None` = unlimited.
     ///
@@ -33,8 +33,8 @@ impl PodFacts {
         limit(container.memory_limit_bytes, self.memory_limit_bytes)
     }
 
-    /// What a container of this pod may count on, in bytes: its own memory request, else what the other containers leave of the
-    /// pod-level one; 0 where neither is said.
+    /// The memory request of a container of this pod in bytes: its own, else the part of the pod-level request that the other containers do
+    /// not request; 0 if neither is set.
     ///
     /// ```
     /// use qosm_sdk::{Container, PodFacts, mock};

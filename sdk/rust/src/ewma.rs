@@ -1,9 +1,9 @@
-//! A mean that forgets, in whole numbers.
+//! An exponentially weighted moving average in integers.
 
-/// One, in fixed point with 32 bits after it.
+/// 1 in fixed point, with 32 fractional bits.
 const ONE: u64 = 1 << 32;
 
-/// 2 to the power of -1/2, -1/4, -1/8, …, in fixed point: what of a level is left after so much of a half-life.
+/// 2 to the power of -1/2, -1/4, -1/8, …, in fixed point: the weight that a level keeps after that fraction of a half-life.
 const ROOTS: [u64; 20] = [
     3_037_000_500,
     3_611_622_603,
@@ -27,11 +27,11 @@ const ROOTS: [u64; 20] = [
     4_294_964_457,
 ];
 
-/// An exponentially weighted moving average that goes by time: a sample counts by the length of its window, and what is a half-life
-/// old weighs half. So it comes to the same whether a second comes in one window or in ten, and alarms between two intervals do not
-/// distort it.
+/// An exponentially weighted moving average over time: each sample is weighted by the length of its window, and the weight halves with
+/// every half-life. The result is the same whether a second is measured in one window or in ten, and evaluations between two intervals,
+/// which alarms cause, do not distort it.
 ///
-/// It is computed in whole numbers, with 32 bits after the point: the same on every machine, and never outside of what it was given.
+/// It uses integers with 32 fractional bits, so the result is the same on every machine and always lies within the range of the samples.
 ///
 /// ```
 /// use qosm_sdk::Ewma;
@@ -45,12 +45,12 @@ const ROOTS: [u64; 20] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ewma {
     half_life_usec: u64,
-    /// In fixed point.
+    /// In fixed point; `None` before the first sample.
     level: Option<u128>,
 }
 
 impl Ewma {
-    /// An average of nothing yet. With a half-life of 0 the latest sample is the average.
+    /// An average without samples. With a half-life of 0, the latest sample is the average.
     ///
     /// ```
     /// let mut latest = qosm_sdk::Ewma::with_half_life(0);
@@ -60,8 +60,8 @@ impl Ewma {
         Self { half_life_usec, level: None }
     }
 
-    /// Adds what was measured over the window that ends now, and returns the average. A window without length adds nothing, unless
-    /// it is the first.
+    /// Adds the sample of the window that ends now, and returns the average. A window of length 0 adds nothing, except for the first
+    /// sample.
     ///
     /// ```
     /// let mut average = qosm_sdk::Ewma::with_half_life(1_000_000);
@@ -72,7 +72,7 @@ impl Ewma {
     pub fn add(&mut self, sample: u64, window_usec: u64) -> u64 {
         let target = u128::from(sample) << 32;
         let left = u128::from(left_after(window_usec, self.half_life_usec));
-        // Rounded towards the sample, so that it arrives and never overshoots. 96 bits times 32 fit.
+        // Rounds towards the sample, so that the level reaches it and never overshoots. 96 bits times 32 bits fit into 128.
         let level = match self.level {
             None => target,
             Some(level) if level > target => target + (((level - target) * left) >> 32),
@@ -94,19 +94,19 @@ impl Ewma {
     }
 }
 
-/// To the nearest.
+/// Converts from fixed point, rounding to the nearest integer.
 fn rounded(level: u128) -> u64 {
     u64::try_from((level + u128::from(ONE / 2)) >> 32).unwrap_or(u64::MAX)
 }
 
-/// What is left of a level after a window, in fixed point.
+/// Weight that a level keeps after a window, in fixed point.
 fn left_after(window_usec: u64, half_life_usec: u64) -> u64 {
     let (Some(halves), Some(rest)) = (window_usec.checked_div(half_life_usec), window_usec.checked_rem(half_life_usec))
     else {
         return 0;
     };
     let mut left = u32::try_from(halves).ok().and_then(|halves| ONE.checked_shr(halves)).unwrap_or(0);
-    // The rest as a binary fraction of the half-life, from its first bit on.
+    // The rest as a binary fraction of the half-life, most significant bit first.
     let mut rest = u128::from(rest);
     for root in ROOTS {
         rest *= 2;

@@ -1,6 +1,6 @@
-//! What a policy may ask and stage: one trait for each interface of the contract, and [`Host`] for all of them.
+//! What a policy can read and stage: one trait for each interface of the contract, and [`Host`], which combines them.
 //!
-//! A policy's entry points take `H: Host`; its own functions do well to take what they use, e.g. `&mut impl CpuBandwidth`.
+//! A policy's entry points take `H: Host`. Its own functions should take only the traits that they use, e.g. `&mut impl CpuBandwidth`.
 
 mod controls;
 #[cfg(target_arch = "wasm32")]
@@ -18,7 +18,7 @@ pub use self::signals::{
 };
 use crate::{EventKind, Level, PodFacts, PodId, Target};
 
-/// What the policy has to say to the operator. Always granted. Lines beyond the host's bound are dropped and counted.
+/// Log lines and remarks for the operator. Always granted. The host drops and counts lines beyond its limit.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -31,15 +31,16 @@ use crate::{EventKind, Level, PodFacts, PodId, Target};
 /// assert_eq!(host.remarks[0].reason, "not raised: the node is busy");
 /// ```
 pub trait Log {
-    /// Writes one line.
+    /// Writes one log line.
     fn log(&mut self, level: Level, message: &str);
 
-    /// Says what was wanted of a knob, named as in plans (`cpu.quota`, `memory.low`), and is not done, and why. It counts until the next
-    /// evaluation, which says again what still is so; the operator sees it beside what is held. Since contract 0.1.3.
+    /// Reports that the policy wanted to set a knob, named as in plans (`cpu.quota`, `memory.low`), but did not, and why. A remark lasts
+    /// until the next evaluation, which has to repeat it while it still applies. The operator sees it beside the values that are held.
+    /// Since contract 0.1.3.
     fn remark(&mut self, target: Target, knob: &str, reason: &str);
 }
 
-/// A small memory that survives a restart of the agent and a new version of the policy. Always granted.
+/// State of at most 64 KiB that survives a restart of the agent and is inherited by a new version of the policy. Always granted.
 ///
 /// ```
 /// use qosm_sdk::State;
@@ -56,22 +57,23 @@ pub trait Log {
 /// # Ok::<(), String>(())
 /// ```
 pub trait State {
-    /// What was saved last; empty at first.
+    /// The bytes that were saved last; empty before the first save.
     fn load_state(&mut self) -> Vec<u8>;
 
-    /// How long before the start of this instance what it began with had been saved, in microseconds, while no agent ran too; `None` =
-    /// there was nothing, or it is not known. No clock that can be set counts. Since contract 0.1.3.
+    /// Age, in microseconds, of the state that this instance started with: the time from its last save to the start of the instance,
+    /// including the time during which no agent ran. `None` if there was no state or its age is unknown. Changes to the system clock do not
+    /// affect it. Since contract 0.1.3.
     fn state_age_usec(&mut self) -> Option<u64>;
 
-    /// Replaces it, when the call returns normally.
+    /// Replaces the saved bytes when the call returns normally.
     ///
     /// # Errors
     ///
-    /// More than 65536 bytes; what was there stays.
+    /// If `bytes` is longer than 65536 bytes; the bytes saved before stay.
     fn save_state(&mut self, bytes: &[u8]) -> Result<(), String>;
 }
 
-/// Events that the pod's owner sees.
+/// Kubernetes events on a pod, for the pod's owner.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -86,9 +88,9 @@ pub trait PodEvent {
     fn emit(&mut self, pod: PodId, kind: EventKind, reason: &str, message: &str);
 }
 
-/// What an evaluation leaves as it is. Each evaluation declares all settings and classes that the policy wants: the
-/// [`Session`](crate::Session) calls the host only for those that differ from the evaluation before, and releases those that are not
-/// declared any more. An evaluation that knows too little to decide keeps what there is.
+/// Keeps settings as they are. Each evaluation declares all settings and classes that the policy wants: the [`Session`](crate::Session)
+/// calls the host only for those that differ from the previous evaluation, and releases those that are no longer declared. An evaluation
+/// that has too little data to decide keeps the existing ones.
 ///
 /// ```
 /// use qosm_sdk::{
@@ -135,8 +137,8 @@ pub trait PodEvent {
 /// # Ok::<(), String>(())
 /// ```
 pub trait Declare {
-    /// Keeps the settings of one cgroup, and the class that it is in, as the evaluation before declared them. What is set or released
-    /// after this call still counts.
+    /// Keeps the settings of one cgroup, and its class membership, as the previous evaluation declared them. Settings and releases after
+    /// this call still take effect.
     fn keep(&mut self, target: Target) {
         let _ = target;
     }
@@ -145,33 +147,33 @@ pub trait Declare {
     fn keep_all(&mut self) {}
 }
 
-/// What a [`Session`](crate::Session) tells a host that stands in for a node's. A node's own host knows it by itself.
+/// Hooks that a [`Session`](crate::Session) calls on test hosts. The host on a node needs none of them, so all do nothing by default.
 #[doc(hidden)]
 pub trait CallHooks {
-    /// A call begins. Only an evaluation has something to measure.
+    /// A call of the policy begins. Columns can be read in evaluations only.
     fn begin(&mut self, is_evaluation: bool) {
         let _ = is_evaluation;
     }
 
-    /// The policy is given pods, and others are gone.
+    /// The host hands over new or changed pods, and the ids of removed ones.
     fn give(&mut self, upserted: &[PodFacts], removed: &[PodId]) {
         let _ = (upserted, removed);
     }
 
-    /// The first evaluation of an instance has ended well: what an earlier instance held and this one does not declare is given up.
+    /// The first evaluation of an instance succeeded: the host releases what an earlier instance held and this one did not declare.
     fn release_undeclared(&mut self) {}
 
-    /// The call has ended well, as far as the policy is concerned.
+    /// The policy's call returned normally.
     ///
     /// # Errors
     ///
-    /// The rule that was broken in it.
+    /// The first rule that the policy broke in this call.
     fn end(&mut self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// All of it. What a policy does not call its component does not import.
+/// All interfaces of the contract. A component imports only the functions that the policy calls.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;

@@ -1,18 +1,18 @@
-//! What a kubelet writes for the limits of a pod: the baseline beneath all leases.
+//! The quotas that a kubelet writes for the limits of a pod: the baseline of the knob.
 
 use crate::{Bandwidth, ContainerKind, ContainerState, PodFacts, Target, scale};
 
-/// Length of the enforcement period unless configured otherwise.
+/// Default length of the enforcement period.
 pub(crate) const PERIOD_USEC: u64 = 100_000;
-/// Smallest quota that the kernel takes.
+/// The smallest quota that the kernel accepts.
 const QUOTA_MIN_USEC: u64 = 1_000;
 
-/// The quota of a CPU limit.
+/// The CFS quota for a CPU limit.
 pub(crate) fn quota(limit_milli: u64, period_usec: u64) -> u64 {
     scale(limit_milli, period_usec, 1000).max(QUOTA_MIN_USEC)
 }
 
-/// The CPU limit of a pod's own cgroup; `None` unless all containers are limited.
+/// The CPU limit of a pod's own cgroup in thousandths of a CPU; `None` unless all containers are limited.
 pub(crate) fn pod_limit_milli(pod: &PodFacts) -> Option<u64> {
     if let Some(limit) = pod.cpu_limit_milli.filter(|milli| *milli > 0) {
         return Some(limit);
@@ -33,7 +33,7 @@ pub(crate) fn pod_limit_milli(pod: &PodFacts) -> Option<u64> {
     (limit > 0).then(|| limit.saturating_add(pod.cpu_overhead_milli))
 }
 
-/// The column of quotas as a kubelet leaves it: a row for each active pod and each of its running containers.
+/// The quota column as a kubelet leaves it: a row for each active pod and each of its running containers.
 ///
 /// ```
 /// use qosm_sdk::{Container, PodFacts, Target, mock};

@@ -1,18 +1,18 @@
 //! Write qosm policies in Rust.
 //!
-//! A policy is an ordinary type that implements [`Policy`]. The same code is tested natively, against a
-//! [`mock::MockHost`], and shipped as a component: [`export!`] does nothing but on `wasm32`.
+//! A policy is an ordinary type that implements [`Policy`]. The same code runs natively in unit tests, against a [`mock::MockHost`], and
+//! ships as a Wasm component. [`export!`] expands to nothing except on `wasm32`.
 //!
-//! Reading order: [`Policy`] (what you write), [`Host`] (what you may ask and stage), [`Pod`] and [`Pods`] (what you are given),
-//! [`Description`] and [`Protocol`] (how operators configure you), [`mod@mock`] (a host for unit tests) and, with features, `testing`
-//! (the runner of case files) and `strategies` (for property tests).
+//! Reading order: [`Policy`] (the trait that you implement), [`Host`] (what a policy can read and stage), [`Pod`] and [`Pods`] (the pods
+//! that the host hands over), [`Description`] and [`Protocol`] (how operators configure the policy), [`mod@mock`] (a host for unit tests)
+//! and, behind features, `testing` (the runner of case files) and `strategies` (for property tests).
 //!
-//! Beside that, what policies need again and again, in whole numbers, so that the same input gives the same decisions everywhere:
-//! [`Rate`] and [`RecentRate`], [`Ewma`], [`scale`].
+//! [`Rate`], [`RecentRate`], [`Ewma`] and [`scale`] are helpers for common calculations. They use integers only, so the same input gives
+//! the same decisions on every machine.
 //!
-//! An import is a permission, and a component imports what it calls: a policy that never calls
-//! [`CpuBandwidth::set_quota`] cannot be granted, and cannot need, the right to set a quota. That is why every method takes
-//! `H: Host` by type and why there is no `dyn Host`.
+//! An import is a permission, and a component imports only the functions that it calls. A policy that never calls
+//! [`CpuBandwidth::set_quota`] neither needs nor can be granted the right to set a quota. For this reason every method is generic over
+//! `H: Host`, and there is no `dyn Host`.
 //!
 //! ```
 //! use qosm_sdk::{Description, Host, Pod, PodId, Pods, Policy, Preset, Protocol, Rejection, Target, Tick, percent_of};
@@ -246,7 +246,7 @@ pub use bindings::qosm::policy::cpu_topology::Manager as CpuManager;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::cpu_topology::Topology;
-/// What became of an eviction.
+/// Outcome of an eviction.
 ///
 /// ```
 /// use qosm_sdk::EvictionOutcome;
@@ -255,7 +255,7 @@ pub use bindings::qosm::policy::cpu_topology::Topology;
 /// assert!(is_leaving(EvictionOutcome::Accepted) && !is_leaving(EvictionOutcome::Refused));
 /// ```
 pub use bindings::qosm::policy::eviction::Outcome as EvictionOutcome;
-/// What became of one request to evict.
+/// State of one eviction request.
 ///
 /// ```
 /// use qosm_sdk::{EvictionOutcome, EvictionState};
@@ -406,14 +406,14 @@ pub use bindings::qosm::policy::node_object::Object as NodeObjectFacts;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::node_object::Zone as NodeZone;
-/// How much there is of a resource of the node.
+/// The amount of a node resource that a policy publishes.
 ///
 /// ```
 /// let offer = qosm_sdk::Offer { amount: 12_000, zones: Vec::new(), origin: Some(14_000) };
 /// assert!(offer.origin.is_some_and(|origin| origin > offer.amount), "another scheduler has given some away");
 /// ```
 pub use bindings::qosm::policy::node_resource::Offer;
-/// How a published resource fares.
+/// Whether a published resource is in force on the Node, and why not.
 ///
 /// ```
 /// let why = "the operator does not allow this name";
@@ -421,7 +421,7 @@ pub use bindings::qosm::policy::node_resource::Offer;
 /// assert!(!state.in_force);
 /// ```
 pub use bindings::qosm::policy::node_resource::State as ResourceState;
-/// The share of one NUMA node.
+/// The share of a resource that belongs to one NUMA node.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::ZoneShare { zone: 1, amount: 4_000 }.amount, 4_000);
@@ -507,26 +507,26 @@ pub use bindings::qosm::policy::pressure::Sample as PressureSample;
 /// ```
 #[doc(inline)]
 pub use bindings::qosm::policy::pressure::Stall;
-/// A part of the memory bandwidth.
+/// A part of the memory bandwidth: a percentage, or megabytes per second.
 ///
 /// ```
 /// assert_ne!(qosm_sdk::BandwidthShare::Percent(50), qosm_sdk::BandwidthShare::Megabytes(4_000));
 /// ```
 pub use bindings::qosm::policy::resctrl_allocation::BandwidthShare;
-/// A part of a cache's ways.
+/// A part of a cache's ways: a range in percent, or a bit mask.
 ///
 /// ```
 /// assert_ne!(qosm_sdk::CacheShare::Percent((0, 30)), qosm_sdk::CacheShare::Mask(0b111));
 /// ```
 pub use bindings::qosm::policy::resctrl_allocation::CacheShare;
-/// How a class of shares fares.
+/// Whether a class is in force, and why not.
 ///
 /// ```
 /// let state = qosm_sdk::ClassState { class: "be".into(), in_force: false, why: "this machine has no resctrl".into() };
 /// assert!(!state.in_force);
 /// ```
 pub use bindings::qosm::policy::resctrl_allocation::ClassState;
-/// What a class may use on one domain; `None` leaves all of it.
+/// What a class may use on one domain; `None` = no restriction.
 ///
 /// ```
 /// use qosm_sdk::{BandwidthShare, CacheShare, Share};
@@ -535,28 +535,28 @@ pub use bindings::qosm::policy::resctrl_allocation::ClassState;
 /// assert!(least.cache.is_some());
 /// ```
 pub use bindings::qosm::policy::resctrl_allocation::Share;
-/// What a class of this policy's uses.
+/// Cache and memory bandwidth use of one class that this policy defined.
 ///
 /// ```
 /// let sample = qosm_sdk::ClassSample { class: "be".into(), usage: Vec::new() };
 /// assert!(sample.usage.is_empty());
 /// ```
 pub use bindings::qosm::policy::resctrl_monitor::ClassSample;
-/// What a container uses.
+/// Cache and memory bandwidth use of one container.
 ///
 /// ```
 /// let sample = qosm_sdk::ContainerUsage { container: 7, usage: Vec::new() };
 /// assert_eq!(sample.container, 7);
 /// ```
 pub use bindings::qosm::policy::resctrl_monitor::ContainerSample as ContainerUsage;
-/// One cache and the memory bandwidth behind it.
+/// One last-level cache and the memory bandwidth behind it.
 ///
 /// ```
 /// let domain = qosm_sdk::CacheDomain { id: 0, cache_ways: 11, cache_bytes: Some(33 << 20), divides_bandwidth: true };
 /// assert_eq!(domain.cache_bytes.map(|bytes| bytes / u64::from(domain.cache_ways)), Some(3 << 20));
 /// ```
 pub use bindings::qosm::policy::resctrl_monitor::Domain as CacheDomain;
-/// What was counted on one domain.
+/// Cache and memory bandwidth use on one domain.
 ///
 /// ```
 /// let usage = qosm_sdk::CacheUsage { domain: 0, occupancy_bytes: Some(2 << 20), local_bytes: None, total_bytes: None };
@@ -700,7 +700,7 @@ pub use policy::Policy;
 pub use rate::{MilliCpu, Rate, RecentRate};
 pub use scale::{percent_of, scale};
 pub use schema::schema_of;
-/// The crate that makes schemas out of types, in the version that [`Description::config`] takes.
+/// The crate that derives JSON schemas from types, in the version that [`Description::config`] takes.
 ///
 /// ```
 /// use qosm_sdk::schemars;
@@ -710,7 +710,8 @@ pub use schema::schema_of;
 pub use schemars;
 pub use session::Session;
 
-/// Makes the crate's component out of a [`Policy`]. To be called once, in the root of a `cdylib`; does nothing natively.
+/// Exports a [`Policy`] as the crate's component. Call it once, in the root of a `cdylib`; on other targets than `wasm32` it expands to
+/// nothing.
 ///
 /// ```
 /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
@@ -736,7 +737,7 @@ macro_rules! export {
         const _: () = {
             use $crate::bindings::exports::qosm::policy::lifecycle as contract;
 
-            // The instance goes as a whole: what is in it is never dropped, so the code for that is left out.
+            // The runtime discards the instance as a whole and the session is never dropped, so `ManuallyDrop` leaves that code out.
             ::std::thread_local! {
                 static SESSION: ::std::cell::RefCell<
                     ::std::option::Option<::std::mem::ManuallyDrop<$crate::Session<$policy>>>,
@@ -755,7 +756,7 @@ macro_rules! export {
                 }
 
                 fn configure(config: ::std::string::String) -> ::std::result::Result<(), ::std::string::String> {
-                    // Not before: `describe` may call nothing.
+                    // Not earlier: `describe` must not call any import.
                     $crate::report_panics();
                     with(|session| session.configure(&mut $crate::Granted, &config))
                 }

@@ -1,7 +1,7 @@
-//! A host for unit tests: columns are put in, leases are looked up.
+//! A host for unit tests: a test fills in columns and looks at the leases.
 //!
-//! Reading order: [`MockHost`], [`Columns`] (what is put in), [`Value`] and the names of knobs (what is looked up), and [`pod`],
-//! [`container`], [`node`], [`cpu`], [`memory`] and [`tick`], with which facts begin.
+//! Reading order: [`MockHost`], [`Columns`] (the input), [`Value`] and the names of knobs (the result), and [`pod`], [`container`],
+//! [`node`], [`cpu`], [`memory`] and [`tick`], which build facts to start from.
 //!
 //! ```
 //! use qosm_sdk::mock::{CPU_QUOTA, MockHost};
@@ -50,7 +50,7 @@ pub use staged::{
 pub use crate::block_io::{IoKnob, IoValue};
 pub use crate::kubelet::bandwidth;
 
-/// Most bytes that `save_state` takes.
+/// Maximum length of the bytes that `save_state` accepts.
 ///
 /// ```
 /// use qosm_sdk::State;

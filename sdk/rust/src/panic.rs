@@ -1,8 +1,8 @@
-//! What a panic leaves behind: its words in the operator's log, before the module traps.
+//! Logs the message of a panic to the operator before the module traps.
 
 use std::any::Any;
 
-/// Has panics logged, with file and line. For [`export!`](crate::export).
+/// Logs panics with file and line. For [`export!`](crate::export).
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub fn report_panics() {
@@ -17,7 +17,7 @@ pub fn report_panics() {
     });
 }
 
-/// The line that is logged: where, and the words of the panic if it has any.
+/// The log line: the location, and the panic's message if it has one.
 fn line(place: Option<(&str, u32)>, payload: &(dyn Any + Send)) -> String {
     let words = payload.downcast_ref::<&str>().copied();
     let words = words.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words");

@@ -1,4 +1,4 @@
-//! A pod as a policy is given it.
+//! A pod, as the host hands it to a policy.
 
 use std::ops::Deref;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::PodFacts;
 
-/// A pod and what was asked of this policy for it. Its facts are read through it: `pod.name`, `pod.containers`.
+/// A pod and its configuration for this policy. It dereferences to its facts: `pod.name`, `pod.containers`.
 ///
 /// ```
 /// use qosm_sdk::{Pod, mock};
@@ -16,9 +16,9 @@ use crate::PodFacts;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod<C> {
-    /// What the specification and the status say.
+    /// Facts from the pod's specification and status.
     pub facts: PodFacts,
-    /// The effective configuration; `None` where nothing is configured, and where the configuration was refused: then hold nothing.
+    /// The effective configuration; `None` if the pod is not configured or its configuration was rejected. Hold nothing for such a pod.
     pub config: Option<C>,
 }
 
@@ -30,7 +30,7 @@ impl<C> Deref for Pod<C> {
     }
 }
 
-/// The pod configuration of a policy that takes none: accepts any object and keeps nothing.
+/// The pod configuration of a policy that takes none: it accepts any JSON object and ignores it.
 ///
 /// ```
 /// use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};

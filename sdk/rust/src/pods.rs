@@ -1,12 +1,12 @@
-//! The pods that a policy knows.
+//! The pods that a policy was given.
 
 use std::collections::BTreeMap;
 
 use crate::{Pod, PodId};
 
-/// The pods of a policy by id: what most policies do in [`Policy::pods`](crate::Policy::pods) is to keep this up to date.
+/// The pods of a policy, by id. Most policies only update it in [`Policy::pods`](crate::Policy::pods).
 ///
-/// It is walked in the order of ids, so that a policy decides the same whenever it is given the same.
+/// Iteration is in the order of ids, so a policy makes the same decisions for the same input.
 ///
 /// ```
 /// use qosm_sdk::{Pod, Pods, mock};
@@ -32,7 +32,7 @@ impl<C> Default for Pods<C> {
 }
 
 impl<C> Pods<C> {
-    /// Takes pods that are new or changed, and forgets those that are gone.
+    /// Adds or replaces the pods in `upserted`, and drops those in `removed`.
     ///
     /// ```
     /// use qosm_sdk::{Pod, Pods, mock};
@@ -50,7 +50,7 @@ impl<C> Pods<C> {
         self.by_id.extend(upserted.into_iter().map(|pod| (pod.id, pod)));
     }
 
-    /// The pod of that id; `None` for one that is gone.
+    /// The pod with this id; `None` if it is gone.
     ///
     /// ```
     /// let pods = qosm_sdk::Pods::<()>::default();
@@ -60,7 +60,7 @@ impl<C> Pods<C> {
         self.by_id.get(&id)
     }
 
-    /// All of them, in the order of ids.
+    /// All pods, in the order of ids.
     ///
     /// ```
     /// use qosm_sdk::{Pod, Pods, mock};
@@ -73,7 +73,7 @@ impl<C> Pods<C> {
         self.by_id.values()
     }
 
-    /// How many there are.
+    /// Number of pods.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::Pods::<()>::default().len(), 0);
@@ -82,7 +82,7 @@ impl<C> Pods<C> {
         self.by_id.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no pods.
     ///
     /// ```
     /// assert!(qosm_sdk::Pods::<()>::default().is_empty());

@@ -1,15 +1,15 @@
-//! What a policy's author writes.
+//! The trait that a policy implements.
 
 use serde::de::DeserializeOwned;
 
 use crate::{Description, Host, Pod, PodId, Rejection, Tick};
 
-/// A policy. It decides from its configuration, its pods, its columns and its own memory alone: there is no clock, no
-/// randomness and no file, so what it saw can be replayed bit for bit.
+/// A policy. It decides only from its configuration, its pods, its columns and its own state. It has no clock, no random numbers and no
+/// files, so a recorded run can be replayed bit for bit.
 ///
-/// The calls come in this order: [`configure`](Self::configure) once, [`pods`](Self::pods) with all pods,
-/// [`evaluate`](Self::evaluate); then each of them whenever there is something new. Settings that are staged in a call take
-/// effect when it returns normally, all together; after an error or a panic none of them does.
+/// The host calls [`configure`](Self::configure) once, [`pods`](Self::pods) with all pods, and [`evaluate`](Self::evaluate), in this order,
+/// and later each of them when there is something new. The settings that a call stages take effect together when the call returns normally.
+/// After an error or a panic, none of them takes effect.
 ///
 /// ```
 /// use qosm_sdk::{CpuBandwidth, Description, Host, Level, NoConfig, Pod, PodId, Pods, Policy, Rejection, Session, Target, Tick, mock};
@@ -67,39 +67,39 @@ use crate::{Description, Host, Pod, PodId, Rejection, Tick};
 /// # Ok::<(), String>(())
 /// ```
 pub trait Policy: Default + 'static {
-    /// Policy-level configuration: what the operator set for the policy as a whole. `()` where there is none.
+    /// Policy-level configuration, which the operator sets for the policy as a whole. `()` if the policy takes none.
     type Config: DeserializeOwned + Default;
 
-    /// What an operator or a pod's owner asked for one pod, merged from all layers. [`NoConfig`](crate::NoConfig) where the
-    /// policy takes nothing from pods.
+    /// Configuration of one pod, merged from all layers of operators and the pod's owner. [`NoConfig`](crate::NoConfig) if the policy takes
+    /// no configuration from pods.
     type PodConfig: DeserializeOwned;
 
-    /// Who the policy is and how it is configured. Nothing is granted yet, so there is no host.
+    /// Describes the policy and its configuration. The host has granted nothing at this point, so there is no `host` argument.
     fn describe() -> Description;
 
-    /// Takes the policy-level configuration. Keeps nothing by default.
+    /// Takes the policy-level configuration. The default implementation ignores it.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, naming the field and the way out. The host keeps the configuration before it.
+    /// What is wrong with the configuration: the field, and how to fix it. The host keeps the previous configuration.
     fn configure<H: Host>(&mut self, host: &mut H, config: Self::Config) -> Result<(), String> {
         let _ = (host, config);
         Ok(())
     }
 
-    /// Takes pods that are new or changed, and the ids of those that are gone. A pod that was given before is replaced.
+    /// Takes new or changed pods, and the ids of removed ones. A pod with an id that was handed over before replaces the earlier one.
     ///
-    /// Returns the pods that cannot be acted on as configured. One whose configuration does not fit
-    /// [`PodConfig`](Self::PodConfig) has been reported already and arrives without configuration.
+    /// Returns the pods whose configuration the policy cannot apply. The SDK has already rejected pods whose configuration does not match
+    /// [`PodConfig`](Self::PodConfig) and passes them without one.
     fn pods<H: Host>(&mut self, host: &mut H, upserted: Vec<Pod<Self::PodConfig>>, removed: &[PodId])
     -> Vec<Rejection>;
 
-    /// Decides: sets everything that the policy wants now, whether or not it is held already. The host is called only for what differs
-    /// from the evaluation before, in value or reason, and what this evaluation does not set is released; [`Declare`](crate::Declare)
-    /// says what stays as it is.
+    /// Decides: sets everything that the policy wants now, even if it is already held. The session calls the host only for settings whose
+    /// value or reason differs from the previous evaluation, and releases those that this evaluation does not set;
+    /// [`Declare`](crate::Declare) keeps settings as they are.
     ///
     /// # Errors
     ///
-    /// Why no decision was possible; what was staged meanwhile is dropped.
+    /// Why no decision was possible; the host drops everything that the call staged.
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String>;
 }

@@ -1,4 +1,4 @@
-//! Rates: so much of something in so much time.
+//! Rates: an amount per time, kept exactly.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use crate::scale;
 
 const SECOND_USEC: u64 = 1_000_000;
 
-/// CPU in thousandths of one: the unit of requests and limits.
+/// CPU in thousandths of a CPU, the unit of requests and limits.
 ///
 /// ```
 /// use qosm_sdk::MilliCpu;
@@ -20,7 +20,7 @@ const SECOND_USEC: u64 = 1_000_000;
 pub struct MilliCpu(pub u64);
 
 impl MilliCpu {
-    /// CPU time in microseconds that this much CPU comes to in a period: the CFS quota of a limit.
+    /// CPU time in microseconds that this amount of CPU provides in one period, rounded down: the CFS quota of a CPU limit.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::MilliCpu(250).per_period(100_000), 25_000);
@@ -36,7 +36,7 @@ impl std::fmt::Display for MilliCpu {
     }
 }
 
-/// So much in so much time. It is kept as a fraction, so that comparing rates and adding up windows is exact.
+/// An amount per time, kept as a fraction, so that comparing rates and adding windows is exact.
 ///
 /// ```
 /// use qosm_sdk::{MilliCpu, Rate};
@@ -57,7 +57,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So much in a window; `None` for a window without length, in which nothing can be said.
+    /// The rate of `amount` in a window; `None` for a window of length 0.
     ///
     /// ```
     /// assert!(qosm_sdk::Rate::of(7, 0).is_none());
@@ -66,7 +66,7 @@ impl Rate {
         (window_usec > 0).then_some(Self { amount, window_usec })
     }
 
-    /// So much a second, rounded down.
+    /// The amount per second, rounded down.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::Rate::of(3, 2_000_000).map(|rate| rate.per_second()), Some(1));
@@ -75,7 +75,7 @@ impl Rate {
         scale(self.amount, SECOND_USEC, self.window_usec)
     }
 
-    /// Where the amount is microseconds of CPU time: how many CPUs that is, rounded down to a thousandth.
+    /// The number of CPUs, rounded down to a thousandth, if the amount is CPU time in microseconds.
     ///
     /// ```
     /// use qosm_sdk::{MilliCpu, Rate};
@@ -86,8 +86,7 @@ impl Rate {
         MilliCpu(scale(self.amount, 1000, self.window_usec))
     }
 
-    /// Where the amount is microseconds of CPU time: how much that is of a limit, in percent, rounded down. Of a limit of 0 it
-    /// is [`u64::MAX`].
+    /// The share of a CPU limit in percent, rounded down, if the amount is CPU time in microseconds. [`u64::MAX`] for a limit of 0.
     ///
     /// ```
     /// use qosm_sdk::{MilliCpu, Rate};
@@ -98,12 +97,12 @@ impl Rate {
         match self.window_usec.checked_mul(limit.0) {
             Some(0) => u64::MAX,
             Some(allowed) => scale(self.amount, 100_000, allowed),
-            // Centuries: what is lost by rounding twice does not matter any more.
+            // Reached only with centuries of CPU time, where rounding twice does not matter.
             None => scale(self.cpu().0, 100, limit.0),
         }
     }
 
-    /// Both windows together: what two windows, one after the other, come to.
+    /// The rate over two consecutive windows together.
     ///
     /// ```
     /// use qosm_sdk::{MilliCpu, Rate};
@@ -135,14 +134,14 @@ impl PartialOrd for Rate {
 }
 
 impl Ord for Rate {
-    /// Exact: nothing is divided.
+    /// Compares by cross-multiplication, which is exact.
     fn cmp(&self, other: &Self) -> Ordering {
         let product = |amount: u64, window: u64| u128::from(amount) * u128::from(window);
         product(self.amount, other.window_usec).cmp(&product(other.amount, self.window_usec))
     }
 }
 
-/// The rate over the last so much time: a sliding window made of the evaluations' own windows.
+/// The rate over a sliding window, made of the windows of the evaluations.
 ///
 /// ```
 /// use qosm_sdk::{MilliCpu, RecentRate};
@@ -161,12 +160,12 @@ impl Ord for Rate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentRate {
     span_usec: u64,
-    /// When each window ended, its length, and what was counted in it.
+    /// End, length and amount of each window, times in microseconds.
     windows: VecDeque<(u64, u64, u64)>,
 }
 
 impl RecentRate {
-    /// Looks back so far.
+    /// A sliding window of `span_usec` microseconds.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::RecentRate::over(5_000_000).at(0), None, "nothing was measured yet");
@@ -175,7 +174,7 @@ impl RecentRate {
         Self { span_usec, windows: VecDeque::new() }
     }
 
-    /// Adds what was counted in the window that ends now, by the policy's own count of time. A window without length says
+    /// Adds the amount of the window that ends now. `now_usec` is the policy's own time, the sum of its windows. A window of length 0 adds
     /// nothing.
     ///
     /// ```
@@ -189,7 +188,7 @@ impl RecentRate {
         }
     }
 
-    /// The rate over all windows that ended less than the span ago; `None` if there is none.
+    /// The rate over all windows that ended less than the span ago; `None` if there are none.
     ///
     /// ```
     /// let mut rate = qosm_sdk::RecentRate::over(2_000_000);
@@ -207,7 +206,7 @@ impl RecentRate {
         Rate::of(sum.amount, sum.window_usec)
     }
 
-    /// Forgets all: after a time in which nothing was measured.
+    /// Drops all windows, for use after a time without measurements.
     ///
     /// ```
     /// let mut rate = qosm_sdk::RecentRate::over(2_000_000);

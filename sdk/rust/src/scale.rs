@@ -1,6 +1,6 @@
-//! Proportions in whole numbers.
+//! Proportions in integers.
 
-/// `amount × numerator ÷ denominator`, rounded down. Nothing is lost or wraps on the way; what does not fit is [`u64::MAX`], and a
+/// `amount × numerator ÷ denominator`, rounded down. The product does not overflow; a result that does not fit is [`u64::MAX`]. A
 /// denominator of 0 counts as 1, so that no measurement makes a policy trap.
 ///
 /// ```
@@ -14,7 +14,7 @@ pub fn scale(amount: u64, numerator: u64, denominator: u64) -> u64 {
     let denominator = denominator.max(1);
     match amount.checked_mul(numerator) {
         Some(product) => product / denominator,
-        // Rare, and on 32-bit Wasm many times slower.
+        // The product rarely exceeds 64 bits, and 128-bit division is many times slower on 32-bit Wasm.
         None => {
             let scaled = u128::from(amount) * u128::from(numerator) / u128::from(denominator);
             u64::try_from(scaled).unwrap_or(u64::MAX)
@@ -22,7 +22,7 @@ pub fn scale(amount: u64, numerator: u64, denominator: u64) -> u64 {
     }
 }
 
-/// A percentage of an amount, rounded down.
+/// `percent` of an amount, rounded down.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::percent_of(1 << 30, 80), 858_993_459);

@@ -1,14 +1,14 @@
-//! JSON schemas out of Rust types.
+//! JSON schemas of Rust types.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 
-/// The JSON schema of what a type reads: without references, so that it is read from the top, and without what says nothing to an
-/// operator.
+/// The JSON schema of a type. It is inlined, without references, so that it can be read from top to bottom, and without keywords that are
+/// of no use to an operator.
 ///
-/// [`Description::config`](crate::Description::config) and [`Protocol::schema_of`](crate::Protocol::schema_of) put it into the
-/// component, together with the code that makes it: some 70 KB of Wasm. Where that is too much, keep the schema in a file, hand it over
-/// with `config_schema(include_str!(…))`, and have a test hold the file against the type:
+/// [`Description::config`](crate::Description::config) and [`Protocol::schema_of`](crate::Protocol::schema_of) put the schema and the code
+/// that generates it into the component: about 70 KB of Wasm. If that is too much, keep the schema in a file, pass it with
+/// `config_schema(include_str!(…))`, and compare the file with the type in a test:
 ///
 /// ```
 /// use schemars::JsonSchema;

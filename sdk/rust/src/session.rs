@@ -1,4 +1,4 @@
-//! A policy at work: turns the texts of the contract into the policy's types. The component and the tests both go through it.
+//! A running policy: converts the contract's texts to the policy's types. The component and the tests both use it.
 
 use serde::de::DeserializeOwned;
 
@@ -6,8 +6,8 @@ use crate::declaration::{Declaration, Declaring};
 use crate::host::CallHooks;
 use crate::{Host, Pod, PodFacts, PodId, Policy, Rejection, Tick};
 
-/// A running policy. It remembers what the policy declared, and calls the host only for what differs: an evaluation that declares the
-/// same as the one before crosses no boundary, and what it does not declare any more is released.
+/// A running policy. It records what the policy declared and calls the host only for differences: an evaluation that declares the same as
+/// the previous one makes no host call for its settings, and settings that are no longer declared are released.
 ///
 /// ```
 /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
@@ -35,7 +35,7 @@ pub struct Session<P> {
 }
 
 impl<P: Policy> Session<P> {
-    /// One that goes on with a policy as it is, for a test of a state that is hard to come by.
+    /// Continues with `policy` in its current state, for tests of a state that is hard to reach otherwise.
     ///
     /// ```
     /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
@@ -54,7 +54,7 @@ impl<P: Policy> Session<P> {
         Self { policy, declaration: Declaration::default() }
     }
 
-    /// The policy itself, for a test that looks into it.
+    /// The policy itself, so that tests can inspect it.
     ///
     /// ```
     /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
@@ -78,11 +78,11 @@ impl<P: Policy> Session<P> {
         &mut self.policy
     }
 
-    /// Hands over the policy-level configuration, a JSON object. Blank text and `{}` are the default.
+    /// Passes the policy-level configuration, a JSON object. Blank text and `{}` stand for the default.
     ///
     /// # Errors
     ///
-    /// Names the field that does not fit, or says what the policy found wrong.
+    /// The field that does not match its type, or the policy's own error.
     ///
     /// ```
     /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
@@ -113,11 +113,11 @@ impl<P: Policy> Session<P> {
         host.finish(result)
     }
 
-    /// Hands over pods. Those whose configuration does not fit are reported, and handed over without any.
+    /// Passes pods. A pod whose configuration does not match its type is rejected and passed without configuration.
     ///
     /// # Errors
     ///
-    /// None on a node today; a [`MockHost`](crate::mock::MockHost) says which rule was broken.
+    /// On a node, currently never; a [`MockHost`](crate::mock::MockHost) returns the rule that the policy broke.
     ///
     /// ```
     /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
@@ -163,11 +163,11 @@ impl<P: Policy> Session<P> {
         host.finish(Ok(rejections))
     }
 
-    /// Has it decide.
+    /// Evaluates the policy.
     ///
     /// # Errors
     ///
-    /// Why the policy could not.
+    /// The error that the policy returned.
     ///
     /// ```
     /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Session, Tick, mock};
@@ -189,7 +189,7 @@ impl<P: Policy> Session<P> {
     }
 }
 
-/// A field that does not fit its type.
+/// A field whose value does not match its type.
 struct Fault {
     field: String,
     message: String,
@@ -204,10 +204,10 @@ fn parse<T: DeserializeOwned>(json: &str) -> Result<T, Fault> {
         .map_err(|error| Fault { field: field_at(json, error.line(), error.column()), message: error.to_string() })
 }
 
-/// The path of the field that is read at a line and column, both from 1, e.g. `inner.on`; empty for the document itself.
+/// Path of the field at a line and column of `json`, both from 1, e.g. `inner.on`; empty for the document itself.
 ///
-/// Only goes by quotes and brackets, as what comes before an error has been read without one. A library that tracks the
-/// path while it reads takes a tenth of a small component.
+/// It looks at quotes and brackets only: the text before an error has already been parsed without one. A library that tracks the path while
+/// it parses would make up a tenth of a small component.
 fn field_at(json: &str, line: usize, column: usize) -> String {
     let mut lines_left = line.saturating_sub(1);
     let starts_after = json.bytes().position(|byte| {
@@ -253,7 +253,7 @@ fn field_at(json: &str, line: usize, column: usize) -> String {
     field
 }
 
-/// Length of a string up to its closing quote.
+/// Length of a string up to its closing quote, in bytes.
 fn quoted(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let closing = text.iter().position(|byte| {

@@ -1,7 +1,7 @@
-//! Strategies for [`proptest`]: pods, the node and columns, to show what holds for all of them (feature `proptest`).
+//! Strategies for [`proptest`]: pods, the node and columns, for properties that hold for all of them (feature `proptest`).
 //!
-//! Facts are such as a host can hand over, and among them are unusual ones: pods that have ended, containers that
-//! wait, limits of 0 and of more than there is, samples that are missing. Ids are unique.
+//! They generate only facts that a host can hand over, including unusual ones: ended pods, waiting containers, limits of 0 and above the
+//! capacity of the node, missing samples. Ids are unique.
 //!
 //! ```
 //! use proptest::prelude::*;
@@ -51,14 +51,14 @@ use crate::{
     PressureSample, QosClass, RestartPolicy, Stall,
 };
 
-/// A second, over which samples are differences.
+/// Window of the samples: one second.
 const WINDOW_USEC: u64 = 1_000_000;
-/// Enforcement periods within it.
+/// Enforcement periods in the window.
 const PERIODS: u64 = 10;
 /// Containers of pod 3 are 300, 301, …
 const IDS_EACH: u32 = 100;
 
-/// An amount of bytes as people write it: most are sensible, some are 0, and some are as large as Kubernetes lets them be.
+/// An amount of bytes: mostly plausible, sometimes 0, sometimes the largest that Kubernetes accepts.
 ///
 /// ```
 /// use proptest::strategy::{Strategy, ValueTree};
@@ -72,7 +72,7 @@ pub fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![3 => 0..1_u64 << 34, 1 => Just(0), 1 => 0..1_u64 << 63]
 }
 
-/// A CPU limit, likewise.
+/// A CPU limit in thousandths of a CPU: mostly plausible, sometimes 0, sometimes very large.
 fn milli_cpu() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..64_000_u64, 1 => Just(0), 1 => 0..1_u64 << 40]
 }
@@ -119,7 +119,7 @@ pub fn container() -> impl Strategy<Value = Container> {
     )
 }
 
-/// A pod of any class with up to four containers, and what was asked of the policy for it; its id and those of its containers are 0.
+/// A pod of any class with up to four containers and a configuration from `config`; its id and those of its containers are 0.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -166,7 +166,7 @@ pub fn pod(config: impl Strategy<Value = String>) -> impl Strategy<Value = PodFa
     })
 }
 
-/// Pods of one node: they and their containers have ids and names of their own.
+/// Pods of one node: pods and containers have unique ids and names.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -195,7 +195,7 @@ pub fn pods(
     })
 }
 
-/// A node of 1 to 128 CPUs; what is used of it is mostly known.
+/// A node of 1 to 128 CPUs; its use is mostly known.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -216,7 +216,7 @@ pub fn node() -> impl Strategy<Value = NodeSample> {
         })
 }
 
-/// What a group used over a second: up to 64 CPUs; each counter is mostly known.
+/// Use by a group over a second: up to 64 CPUs; each counter is mostly known.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -271,7 +271,7 @@ pub fn cpu(container: ContainerId) -> impl Strategy<Value = CpuSample> {
     )
 }
 
-/// The memory sample of a container: parts are no larger than the whole.
+/// The memory sample of a container; no part exceeds the whole.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -294,7 +294,7 @@ pub fn memory(container: ContainerId) -> impl Strategy<Value = MemorySample> {
     )
 }
 
-/// The pressure sample of a container over a second: all wait no longer than some do.
+/// The pressure sample of a container over a second; `full` never exceeds `some`.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -311,7 +311,7 @@ pub fn pressure(container: ContainerId) -> impl Strategy<Value = PressureSample>
     (stall(), stall(), stall()).prop_map(move |(cpu, memory, io)| PressureSample { container, cpu, memory, io })
 }
 
-/// A Node object: what it has of CPU and memory, and batch resources that are mostly there.
+/// A Node object with amounts of CPU and memory, and mostly with batch resources.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -334,7 +334,7 @@ pub fn node_object() -> impl Strategy<Value = NodeObjectFacts> {
     })
 }
 
-/// What the object of a pod says: with an owner or without, of any age, on its way out or not.
+/// A Pod object: with or without owner, of any age, being deleted or not.
 ///
 /// ```
 /// use proptest::prelude::*;
@@ -365,8 +365,8 @@ pub fn pod_object(pod: PodId) -> impl Strategy<Value = PodObjectFacts> {
     )
 }
 
-/// What can be measured of these pods over a second, and what their objects say: the node, quotas as a kubelet writes them, and samples of the containers that
-/// run, of which now and then one is missing. Nothing about NUMA nodes.
+/// Columns of these pods over a second, and their objects: the node, quotas as a kubelet writes them, and samples of running containers,
+/// some of which are missing. Without NUMA columns.
 ///
 /// ```
 /// use proptest::prelude::*;

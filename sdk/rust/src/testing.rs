@@ -1,8 +1,8 @@
-//! Cases for policies: YAML files with pods and samples above and the expected settings beneath, readable without Rust.
+//! Case files for policies: YAML files with pods and samples as input and the expected settings as output, readable without Rust.
 //!
-//! A [`Case`] is played to a [`Driver`]. [`Native`] drives a policy's own code; the engine's tests drive the component that
-//! was built from it, over the same files. The runner plays the host's part: it keeps the leases, and shows quotas that are
-//! held, or else their baseline, in the bandwidth column.
+//! The runner plays a [`Case`] to a [`Driver`]. [`Native`] runs a policy's own code; the engine's tests run the component that was built
+//! from it, with the same files. The runner takes the host's part: it keeps the leases, and fills the bandwidth column with the quotas that
+//! are held, or else their baseline.
 //!
 //! ```yaml
 //! about: a throttled container gets a fifth more
@@ -22,7 +22,7 @@
 //!       - {target: pod default/web, knob: cpu.quota, value: 240000}
 //! ```
 //!
-//! Caches and memory bandwidth are given by domain, and the classes of shares are expected beside the settings:
+//! Caches and memory bandwidth are given by domain. Classes have expectations of their own beside the settings:
 //!
 //! ```yaml
 //! ticks:
@@ -40,7 +40,7 @@
 //!     members: [{target: pod default/web, class: be}, {target: pod default/db}]   # without a class: taken out
 //! ```
 //!
-//! Resources of the node and evictions are expected likewise; their states are given by name:
+//! So have resources of the node and evictions; their states are given by name:
 //!
 //! ```yaml
 //! ticks:
@@ -53,7 +53,7 @@
 //!     evicted: [{pod: batch/job, urgency: now, reason: MemoryUsage}, {pod: batch/other}]   # without an urgency: taken back
 //! ```
 //!
-//! A kernel has group identities, or core scheduling, where a tick says so:
+//! A kernel has group identities or core scheduling from the tick on in which the case sets them:
 //!
 //! ```yaml
 //! ticks:
@@ -62,7 +62,7 @@
 //!     expect: [{target: pod batch/report, knob: cpu.bvt_warp_ns, value: -1}]
 //! ```
 //!
-//! Settings of the node's kernel have their values without the policy, and are expected of the target `node`:
+//! Settings of the node's kernel are given by their values without the policy. Their expectations have the target `node`:
 //!
 //! ```yaml
 //! ticks:
@@ -71,8 +71,8 @@
 //!     remarks: [{target: node, knob: vm.min_free_kbytes}]
 //! ```
 //!
-//! Block devices and the volumes of pods on them are given likewise. Settings of a device have it behind the knob's name, and values as the
-//! kernel's files have them:
+//! Block devices and the volumes of pods on them are given in the same way. The knob of a device setting has the device appended, and its
+//! value has the format of the kernel's file:
 //!
 //! ```yaml
 //! ticks:
@@ -85,7 +85,7 @@
 //!     remarks: [{target: pod shop/web, knob: io.max}, {target: node, knob: io.cost.qos}]
 //! ```
 //!
-//! A policy's test is one call:
+//! The test of a policy is a single call:
 //!
 //! ```no_run
 //! # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};

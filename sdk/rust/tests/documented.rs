@@ -1,4 +1,4 @@
-//! Every public item has an example, which `cargo test --doc` runs. A lint for that exists in unstable compilers alone.
+//! Every public item has an example, which `cargo test --doc` runs. The lint for this exists only in unstable compilers.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails its expectation should say so at once")]
 
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use syn::{Attribute, Expr, ImplItem, Item, Lit, Meta, TraitItem, UseTree, Visibility};
 
-/// Generated from the contract, which documents itself.
+/// Generated from the contract, which has its own documentation.
 const GENERATED: &str = "bindings.rs";
 
-/// What was looked at, and what lacks an example.
+/// Number of items seen, and those without an example.
 #[derive(Default)]
 struct Survey {
     seen: usize,
@@ -38,7 +38,7 @@ impl Survey {
                         TraitItem::Fn(method) if !is_hidden(&method.attrs) => Some(&method.sig.ident),
                         _ => None,
                     }) {
-                        // Methods belong together: the trait's example shows each of them at work.
+                        // The example of a trait has to use each of its methods.
                         if !is_hidden(&item.attrs) && !example.contains(&format!("{method}")) {
                             self.bare.push(format!("{file}: {}::{method}", item.ident));
                         }
@@ -52,7 +52,7 @@ impl Survey {
                     let declared: syn::File = item.mac.parse_body().unwrap();
                     self.items(file, &declared.items);
                 }
-                // What is re-exported from elsewhere in the crate has its example there.
+                // Items re-exported from within the crate have their example there.
                 Item::Use(item) if is_public(&item.vis) && is_foreign(&item.tree) => {
                     self.look(file, &name_of(&item.tree), &item.attrs);
                 }
@@ -100,7 +100,7 @@ fn docs(attributes: &[Attribute]) -> String {
     attributes.iter().filter_map(line).collect()
 }
 
-/// Whether it is generated, or another crate's.
+/// Whether the item is generated, or from another crate.
 fn is_foreign(tree: &UseTree) -> bool {
     match tree {
         UseTree::Path(path) => path.ident == "bindings",

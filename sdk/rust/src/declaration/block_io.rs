@@ -1,4 +1,4 @@
-//! Settings of block devices that the policy declared, of cgroups and of the node.
+//! Block device settings, of cgroups and of the node, that the policy declared.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use super::{Declaration, Declared, RELEASED, keep};
 use crate::block_io::{IoKnob, IoValue};
 use crate::{Host, IoDevice, Target};
 
-/// Gives up a setting of a device; of the node where no target is named.
+/// Releases a device setting of a target, or of the node if the target is `None`.
 pub(super) type ReleaseIo<H> = fn(&mut H, Option<Target>, IoDevice);
 
-/// One setting: whose, which, of which device. `None` = of the node.
+/// Target (`None` = the node), kind and device of a setting.
 pub(super) type Key = (Option<Target>, IoKnob, IoDevice);
 
-/// A setting that the host has from this policy.
+/// A setting that the host holds for this policy.
 #[derive(Clone, Debug)]
 struct Held {
     value: IoValue,
@@ -20,12 +20,12 @@ struct Held {
     declared: Declared,
 }
 
-/// All of them.
+/// All device settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BlockIo(BTreeMap<Key, Held>);
 
 impl BlockIo {
-    /// Forgets those of targets that are gone.
+    /// Drops the settings of targets that are gone.
     pub(super) fn retain(&mut self, is_here: impl Fn(&Target) -> bool) {
         self.0.retain(|(target, ..), _| target.as_ref().is_none_or(&is_here));
     }
@@ -39,7 +39,7 @@ impl Declaration {
         &mut self.block_io
     }
 
-    /// Whether a setting is not what the host has; it is from now on.
+    /// Records a setting. Returns whether it differs from what the host has.
     pub(super) fn set_io(&mut self, target: Option<Target>, device: IoDevice, value: IoValue, reason: &str) -> bool {
         let (key, declared) = ((target, value.knob(), device), self.call);
         if let Some(known) = self.block_io.0.get_mut(&key)
@@ -59,14 +59,14 @@ impl Declaration {
         }
     }
 
-    /// Declares those as they are that are of such a target.
+    /// Declares the settings of the matching targets unchanged.
     pub(super) fn keep_io(&mut self, is_kept: impl Fn(Option<Target>) -> bool) {
         for (_, known) in self.block_io.0.iter_mut().filter(|((target, ..), _)| is_kept(*target)) {
             keep(&mut known.declared, self.call);
         }
     }
 
-    /// The call failed: none of them is released by a later call for the sake of this one.
+    /// Restores the state before a failed call, and marks all settings as declared, so that the call releases none of them later.
     pub(super) fn discard_io(&mut self) {
         if let Some(block_io) = self.undo.block_io.take() {
             self.block_io = block_io;
@@ -76,7 +76,7 @@ impl Declaration {
         }
     }
 
-    /// Gives up what is over.
+    /// Releases the settings for which `is_over` holds.
     pub(super) fn release_io<H: Host + 'static>(&mut self, host: &mut H, is_over: impl Fn(Declared) -> bool) {
         let over = self.block_io.0.iter().filter(|(_, known)| is_over(known.declared));
         let over: Vec<Key> = over.map(|(key, _)| *key).collect();
@@ -172,7 +172,7 @@ mod tests {
             run
         }
 
-        /// How many calls reach the host.
+        /// Number of calls that reach the host.
         fn calls(&mut self, wants: &[Want]) -> usize {
             let before = self.host.calls("block-io");
             *self.session.policy_mut() = Wanting(wants.to_vec());

@@ -1,4 +1,4 @@
-//! What a policy sees: a host that is sent only what changed.
+//! The host that a policy sees: it forwards only changes to the node's host.
 
 mod block_io;
 mod forwarded;
@@ -13,7 +13,7 @@ use crate::{
     Protection, ResctrlAllocation, ResourceState, Share, Target, Urgency,
 };
 
-/// A host that is called only for what differs from what was declared before.
+/// A host that forwards only differences to what was declared before.
 pub(crate) struct Declaring<'a, H> {
     host: &'a mut H,
     declaration: &'a mut Declaration,
@@ -26,7 +26,7 @@ impl<'a, H: Host + 'static> Declaring<'a, H> {
         Self { host, declaration }
     }
 
-    /// Ends a call with what the policy made of it. After an error the host holds what it held before.
+    /// Ends a call with the policy's result. After an error the host holds what it held before.
     pub(crate) fn finish<T>(self, result: Result<T, String>) -> Result<T, String> {
         let result = result.and_then(|value| {
             self.declaration.release_rest(self.host);
@@ -225,7 +225,7 @@ impl<H: Host + 'static> ResctrlAllocation for Declaring<'_, H> {
     fn undefine_class(&mut self, class: &str) {
         if self.declaration.classes.defined.contains_key(class) {
             self.host.undefine_class(class);
-            // Its members are in none then.
+            // Undefining a class also removes its members.
             let classes = self.declaration.change_classes();
             classes.defined.remove(class);
             classes.members.retain(|_, (own, ..)| own != class);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Declaration, Declared, RELEASED, ReleaseKnob, keep};
 use crate::{Host, NodeKnob};
 
-/// A setting that the host has from this policy.
+/// A setting that the host holds for this policy.
 #[derive(Clone, Debug)]
 struct Held {
     value: u64,
@@ -13,7 +13,7 @@ struct Held {
     declared: Declared,
 }
 
-/// All of them.
+/// All settings of the node's kernel.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeKnobs(BTreeMap<NodeKnob, Held>);
 
@@ -25,7 +25,7 @@ impl Declaration {
         &mut self.node_knobs
     }
 
-    /// Whether a setting is not what the host has; it is from now on.
+    /// Records a setting. Returns whether it differs from what the host has.
     pub(super) fn set_node_knob(&mut self, knob: NodeKnob, value: u64, reason: &str) -> bool {
         let declared = self.call;
         if let Some(known) = self.node_knobs.0.get_mut(&knob)
@@ -51,7 +51,7 @@ impl Declaration {
         }
     }
 
-    /// The call failed: none of them is released by a later call for the sake of this one.
+    /// Restores the state before a failed call, and marks all settings as declared, so that the call releases none of them later.
     pub(super) fn discard_node_knobs(&mut self) {
         if let Some(node_knobs) = self.undo.node_knobs.take() {
             self.node_knobs = node_knobs;
@@ -61,7 +61,7 @@ impl Declaration {
         }
     }
 
-    /// Gives up what is over.
+    /// Releases the settings for which `is_over` holds.
     pub(super) fn release_node_knobs<H: Host + 'static>(&mut self, host: &mut H, is_over: impl Fn(Declared) -> bool) {
         let over = self.node_knobs.0.iter().filter(|(_, known)| is_over(known.declared));
         let over: Vec<NodeKnob> = over.map(|(knob, _)| *knob).collect();

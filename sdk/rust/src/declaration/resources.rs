@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::{Declaration, Declared, RELEASED, StaleAfter, Undefine, keep};
 use crate::{Host, Offer};
 
-/// After how many seconds resources no longer hold unless a policy says otherwise.
+/// Default time in seconds after which published resources become invalid without a sign of life from the agent.
 const STALE_SECONDS: u32 = 900;
 
-/// A resource that the host has from this policy.
+/// A resource that the host publishes for this policy.
 #[derive(Clone, Debug)]
 struct Published {
     offer: Offer,
@@ -16,7 +16,7 @@ struct Published {
     declared: Declared,
 }
 
-/// All of them, and how long they hold.
+/// All resources, and how long they stay valid.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Resources {
     published: BTreeMap<String, Published>,
@@ -31,7 +31,7 @@ impl Declaration {
         &mut self.resources
     }
 
-    /// Whether a resource is not what the host has; it is from now on.
+    /// Records a resource. Returns whether it differs from what the host has.
     pub(super) fn publish(&mut self, name: &str, offer: &Offer, reason: &str) -> bool {
         let declared = self.call;
         if let Some(known) = self.resources.published.get_mut(name)
@@ -51,7 +51,7 @@ impl Declaration {
         }
     }
 
-    /// Whether that is not what was said last.
+    /// Records the validity in seconds. Returns whether it differs from the last one.
     pub(super) fn stale_after(&mut self, seconds: u32) -> bool {
         let declared = self.call;
         match &mut self.resources.stale_after {
@@ -73,7 +73,7 @@ impl Declaration {
         }
     }
 
-    /// The call failed: none of them is withdrawn by a later call for the sake of this one.
+    /// Restores the state before a failed call, and marks all resources as declared, so that the call withdraws none of them later.
     pub(super) fn discard_resources(&mut self) {
         if let Some(resources) = self.undo.resources.take() {
             self.resources = resources;
@@ -84,7 +84,7 @@ impl Declaration {
         }
     }
 
-    /// Withdraws what is over.
+    /// Withdraws the resources for which `is_over` holds.
     pub(super) fn release_resources<H: Host + 'static>(&mut self, host: &mut H, is_over: impl Fn(Declared) -> bool) {
         let over = self.resources.published.iter().filter(|(_, known)| is_over(known.declared));
         let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();

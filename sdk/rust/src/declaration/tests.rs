@@ -1,4 +1,4 @@
-//! The host is called for differences only.
+//! The session calls the host for differences only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{
 const WEB: Target = Target::Pod(1);
 const APP: Target = Target::Container(7);
 
-/// Declares what the test asks for next.
+/// Declares what the test sets next.
 #[derive(Default)]
 struct Wanting(Vec<Want>);
 
@@ -112,7 +112,7 @@ impl Run {
         self.session.pods(&mut self.host, vec![web], &[]).unwrap();
     }
 
-    /// How often an evaluation that wants this called the host.
+    /// Number of host calls that an evaluation with these declarations makes.
     fn calls(&mut self, wants: &[Want]) -> usize {
         let count = |host: &MockHost| INTERFACES.iter().map(|interface| host.calls(interface)).sum::<usize>();
         let before = count(&self.host);
@@ -236,7 +236,7 @@ fn the_first_evaluation_gives_up_what_an_earlier_instance_held() {
     assert_eq!(run.host.classes(), &mock::Classes::default());
 }
 
-/// What an evaluation may say of a quota or burst of two targets.
+/// What an evaluation can declare about a quota or burst of two targets.
 #[derive(Clone, Copy, Debug)]
 enum Say {
     Quota(usize, u64),
@@ -258,7 +258,7 @@ fn sayings() -> impl Strategy<Value = Vec<(Vec<Say>, bool)>> {
 }
 
 proptest! {
-    /// Whatever is said in whatever order: what is held is what the last good evaluation set or kept, and did not release.
+    /// For every sequence of declarations, the host holds what the last successful evaluation set or kept and did not release.
     #[test]
     fn what_is_held_is_what_the_last_good_evaluation_declared(evaluations in sayings()) {
         const TARGETS: [Target; 3] = [WEB, APP, Target::Container(8)];

@@ -1,11 +1,12 @@
-//! What a policy stages.
+//! Interfaces through which a policy stages changes.
 
 use crate::{
     ClassState, ContainerId, EvictionState, IoCostModel, IoCostQos, IoDevice, IoDeviceInfo, IoLimits, IoVolume,
     MigrationProgress, NodeKnob, NodeKnobState, Offer, PodId, Protection, ResourceState, Share, Target, Urgency,
 };
 
-/// CFS bandwidth. Each evaluation sets what the policy wants (see [`Declare`]); a target that vanishes releases its settings.
+/// CFS bandwidth. Each evaluation sets what the policy wants (see [`Declare`](crate::Declare)); a target that vanishes releases its
+/// settings.
 ///
 /// ```
 /// use qosm_sdk::mock::{CPU_BURST, CPU_QUOTA, MockHost, Value};
@@ -30,18 +31,18 @@ pub trait CpuBandwidth {
     /// CFS quota for each enforcement period, in microseconds; `None` lifts the limit.
     fn set_quota(&mut self, target: Target, quota_usec: Option<u64>, reason: &str);
 
-    /// CFS burst in microseconds: unused quota that may be carried over. Where the kernel caps it at the quota, so does
-    /// the host.
+    /// CFS burst in microseconds: unused quota that the cgroup may carry over to later periods. Where the kernel caps it at the quota, so
+    /// does the host.
     fn set_burst(&mut self, target: Target, burst_usec: u64, reason: &str);
 
-    /// Gives up the quota; what lies beneath comes back.
+    /// Releases the quota; the value of the next policy or the baseline applies again.
     fn release_quota(&mut self, target: Target);
 
-    /// Gives up the burst; what lies beneath comes back.
+    /// Releases the burst; the value of the next policy or the baseline applies again.
     fn release_burst(&mut self, target: Target);
 }
 
-/// Who goes first where more CPU time is wanted than there is. Each evaluation sets what the policy wants (see [`Declare`]).
+/// CPU priority under contention. Each evaluation sets what the policy wants (see [`Declare`](crate::Declare)).
 ///
 /// ```
 /// use qosm_sdk::mock::{CPU_IDLE, CPU_WEIGHT, MockHost, Value};
@@ -60,27 +61,27 @@ pub trait CpuBandwidth {
 /// host.assert_free(app, CPU_IDLE);
 /// ```
 pub trait CpuWeight {
-    /// CPU weight, 1 to 10000 as in cgroup v2; a new cgroup has 100. What counts is how it compares with the siblings'. While the
-    /// container is idle it waits.
+    /// CPU weight, 1 to 10000 as in cgroup v2; a new cgroup has 100. It is relative to the weights of sibling cgroups. While `cpu.idle` is
+    /// set on the container, the weight is not written.
     fn set_weight(&mut self, target: Target, weight: u32, reason: &str);
 
-    /// Gives up the weight; what lies beneath comes back.
+    /// Releases the weight; the value of the next policy or the baseline applies again.
     fn release_weight(&mut self, target: Target);
 
-    /// The same weight as shares of cgroup v1, 2 to 262144: the kubelet's measure, with 1024 for each CPU requested. On v2 it is
-    /// written by the formula of KEP-2254. Since 0.1.3.
+    /// The weight in shares of cgroup v1, 2 to 262144, the kubelet's unit: 1024 for each requested CPU. On v2 the host converts it by the
+    /// formula of KEP-2254. Since 0.1.3.
     fn set_shares(&mut self, target: Target, shares: u32, reason: &str);
 
-    /// `cpu.idle`: whether the container runs only on CPUs that no other wants. The lowest weight where the kernel lacks it. While
-    /// it is set, the container's CPU cannot be resized in place.
+    /// `cpu.idle`: whether the container runs only on CPUs that no other container wants. Where the kernel lacks it, the host sets the
+    /// lowest weight instead. While it is set, the container's CPU cannot be resized in place.
     fn set_idle(&mut self, container: ContainerId, idle: bool, reason: &str);
 
-    /// Gives it up; what lies beneath comes back, the weight included.
+    /// Releases `cpu.idle`; the value of the next policy or the baseline applies again, and the weight is restored.
     fn release_idle(&mut self, container: ContainerId);
 }
 
-/// Who goes first on a CPU by group identity, where the kernel has it. Each evaluation sets what the policy wants (see [`Declare`]).
-/// Since 0.1.3.
+/// Scheduling priority by group identity, and core scheduling groups, where the kernel has them. Each evaluation sets what the policy wants
+/// (see [`Declare`](crate::Declare)). Since 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::mock::{CPU_BVT, MockHost};
@@ -96,7 +97,7 @@ pub trait CpuWeight {
 /// host.assert_free(Target::Pod(1), CPU_BVT);
 /// ```
 ///
-/// Core scheduling keeps containers apart where a core has several threads:
+/// Core scheduling keeps containers of different groups off the threads of one core:
 ///
 /// ```
 /// use qosm_sdk::mock::{CORE_GROUP, MockHost};
@@ -112,32 +113,32 @@ pub trait CpuWeight {
 /// host.assert_free(Target::Container(7), CORE_GROUP);
 /// ```
 pub trait CpuIdentity {
-    /// Whether identities can be brought into force here; the error says what is missing. Where they can, it takes
-    /// [`NodeKnobs`] to set the node's switches of them: [`NodeKnob::SchedCore`] 0 and [`NodeKnob::GroupIdentity`] 1, if there are such.
+    /// Whether group identities can take effect on this node. If so, the node's switches may still have to be set through [`NodeKnobs`]:
+    /// [`NodeKnob::SchedCore`] to 0 and [`NodeKnob::GroupIdentity`] to 1, if the kernel has them.
     ///
     /// # Errors
     ///
-    /// What is missing, in words.
+    /// What is missing, as text.
     fn identity_support(&mut self) -> Result<(), String>;
 
-    /// Identity, -1 to 2: -1 is batch, 0 what a new cgroup has, 1 and 2 go first.
+    /// Identity, -1 to 2: -1 is batch, 0 the value of a new cgroup, and 1 and 2 run first.
     fn set_identity(&mut self, target: Target, identity: i8, reason: &str);
 
-    /// Gives the identity up; what lies beneath comes back.
+    /// Releases the identity; the value of the next policy or the baseline applies again.
     fn release_identity(&mut self, target: Target);
 
-    /// Whether containers can be put into core scheduling groups here; the error says what is missing.
+    /// Whether containers can join core scheduling groups on this node.
     ///
     /// # Errors
     ///
-    /// What is missing, in words.
+    /// What is missing, as text.
     fn core_scheduling_support(&mut self) -> Result<(), String>;
 
-    /// Puts a container into a core scheduling group: its threads share cores with those of containers with the same number, whichever
-    /// policy gave it, and with no others. 1 to 2^53 - 1, as [`core_group`](crate::core_group) makes it of a name; 0 = in no group.
+    /// Puts a container into a core scheduling group: its threads share cores only with threads of containers in the same group, whichever
+    /// policy put them there. `group` is 1 to 2^53 - 1, e.g. from [`core_group`](crate::core_group); 0 = in no group.
     fn set_core_group(&mut self, container: ContainerId, group: u64, reason: &str);
 
-    /// Gives the group up; what lies beneath comes back.
+    /// Releases the group; the value of the next policy or the baseline applies again.
     fn release_core_group(&mut self, container: ContainerId);
 }
 
@@ -158,15 +159,15 @@ pub trait CpuIdentity {
 /// host.assert_free(app, "memory.min");
 /// ```
 pub trait MemoryProtection {
-    /// Replaces all that the policy holds on the target's memory: fields that are `None` are released.
+    /// Replaces all values that the policy holds on the target's memory; fields that are `None` are released.
     fn protect(&mut self, target: Target, protection: &Protection, reason: &str);
 
-    /// Gives up all of it.
+    /// Releases all of them.
     fn release_protection(&mut self, target: Target);
 }
 
-/// On which CPUs processes may run, and on which NUMA nodes a container may have memory. Where these are full, the container reclaims,
-/// and is killed in the end.
+/// The CPUs on which processes may run, and the NUMA nodes on which a container may have memory. When those nodes are full, the container
+/// reclaims memory, and in the end the kernel kills it.
 ///
 /// ```
 /// use qosm_sdk::mock::{CPUSET_CPUS, CPUSET_MEMS, MockHost};
@@ -186,21 +187,21 @@ pub trait MemoryProtection {
 /// host.assert_free(tier, CPUSET_CPUS);
 /// ```
 pub trait Cpuset {
-    /// `cpuset.mems`: these nodes, at least one, with numbers below 63. On cgroup v2 the kernel moves pages that lie elsewhere, at
-    /// once and without a bound.
+    /// `cpuset.mems`: at least one node, with numbers below 63. On cgroup v2 the kernel moves pages from other nodes immediately and
+    /// without a rate limit.
     fn set_memory_nodes(&mut self, container: ContainerId, nodes: &[u32], reason: &str);
 
-    /// Gives it up; what lies beneath comes back.
+    /// Releases the nodes; the value of the next policy or the baseline applies again.
     fn release_memory_nodes(&mut self, container: ContainerId);
 
-    /// `cpuset.cpus`: these CPUs, at least one, with numbers below 1024. Groups below run within them. Since 0.1.3.
+    /// `cpuset.cpus`: at least one CPU, with numbers below 1024. Cgroups below run within these CPUs. Since 0.1.3.
     fn set_cpus(&mut self, target: Target, cpus: &[u32], reason: &str);
 
-    /// Gives them up; what lies beneath comes back. Since 0.1.3.
+    /// Releases the CPUs; the value of the next policy or the baseline applies again. Since 0.1.3.
     fn release_cpus(&mut self, target: Target);
 }
 
-/// What a pod or container may use of memory at most. Since 0.1.3.
+/// Memory limits of pods and containers. Since 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::mock::{MEMORY_MAX, MockHost, Value};
@@ -215,15 +216,16 @@ pub trait Cpuset {
 /// host.assert_free(Target::Pod(1), MEMORY_MAX);
 /// ```
 pub trait MemoryLimit {
-    /// `memory.max`; `None` = unlimited. Raised at once, lowered as fast as memory can be reclaimed and never below what is in use.
+    /// `memory.max` in bytes; `None` = unlimited. The host raises it immediately, and lowers it as fast as memory can be reclaimed, never
+    /// below the current use.
     fn set_memory_limit(&mut self, target: Target, bytes: Option<u64>, reason: &str);
 
-    /// Gives it up; what lies beneath comes back.
+    /// Releases the limit; the value of the next policy or the baseline applies again.
     fn release_memory_limit(&mut self, target: Target);
 }
 
-/// Settings of the node's own kernel, which no cgroup has. Each evaluation sets what the policy wants (see [`Declare`](crate::Declare)).
-/// Since 0.1.3.
+/// Settings of the node's kernel that apply to the whole node. Each evaluation sets what the policy wants (see
+/// [`Declare`](crate::Declare)). Since 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -243,21 +245,22 @@ pub trait MemoryLimit {
 /// assert_eq!(host.node_knob(scale), None);
 /// ```
 pub trait NodeKnobs {
-    /// Sets one. The host keeps what is free within 5 % of memory.
+    /// Sets a kernel setting. The host limits [`NodeKnob::MinFreeKbytes`] to 5 % of memory.
     fn set_node_knob(&mut self, knob: NodeKnob, value: u64, reason: &str);
 
-    /// Gives it up; what lies beneath comes back.
+    /// Releases it; the value of the next policy or the baseline applies again.
     fn release_node_knob(&mut self, knob: NodeKnob);
 
-    /// All of them, as they stand.
+    /// The current state of all settings.
     fn node_knobs(&mut self) -> Vec<NodeKnobState>;
 
-    /// Says what was wanted of one and is not done, and why: as [`Log::remark`](crate::Log::remark) does it of a cgroup's.
+    /// Reports that the policy wanted to change a setting but did not, and why: [`Log::remark`](crate::Log::remark) for settings of the
+    /// node.
     fn remark_node_knob(&mut self, knob: NodeKnob, reason: &str);
 }
 
 impl NodeKnob {
-    /// All of them.
+    /// All settings.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::NodeKnob::ALL[0].as_str(), "vm.min_free_kbytes");
@@ -272,7 +275,7 @@ impl NodeKnob {
         Self::SchedCore,
     ];
 
-    /// The name that plans and metrics use.
+    /// The name in plans and metrics.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::NodeKnob::WatermarkScaleFactor.as_str(), "vm.watermark_scale_factor");
@@ -291,9 +294,9 @@ impl NodeKnob {
     }
 }
 
-/// What cgroups may read from block devices and write to them, on cgroup v2. Each evaluation sets what the policy wants (see
-/// [`Declare`](crate::Declare)); a target that vanishes releases its settings. The host refuses a device that the node does not have, or has no
-/// longer. Since 0.1.3.
+/// Limits and weights for reading from and writing to block devices, on cgroup v2. Each evaluation sets what the policy wants (see
+/// [`Declare`](crate::Declare)); a target that vanishes releases its settings. The host refuses a device that the node does not have. Since
+/// 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -331,45 +334,45 @@ impl NodeKnob {
 /// assert_eq!(host.io_remarks[0].reason, "this kernel has no cost model");
 /// ```
 pub trait BlockIo {
-    /// The devices of the node.
+    /// The block devices of the node.
     fn block_devices(&mut self) -> Vec<IoDeviceInfo>;
 
-    /// The volumes of the pods that the policy knows, as far as they are file systems on one of the devices.
+    /// Volumes of the policy's pods that are file systems on one of these devices.
     fn pod_volumes(&mut self) -> Vec<IoVolume>;
 
-    /// `io.max`: limits a cgroup on one device, in bytes and operations per second, each at least 2; one at least is to be limited. All four
-    /// limits of the device are the policy's then. Operations from 4294967295 on, and 18446744073709551615 bytes, are no limit: so the kernel
-    /// has it.
+    /// `io.max`: limits of a cgroup on one device, in bytes and operations per second, each at least 2. At least one field has to be a
+    /// limit, and the policy then holds all four limits of the device. The kernel treats 4294967295 operations or more, and
+    /// 18446744073709551615 bytes, as unlimited.
     fn set_io_max(&mut self, target: Target, device: IoDevice, limits: &IoLimits, reason: &str);
 
-    /// Gives the limits up; what lies beneath comes back.
+    /// Releases the limits; the values of the next policy or the baseline apply again.
     fn release_io_max(&mut self, target: Target, device: IoDevice);
 
-    /// `io.weight`: the share of a cgroup where several wait for the device, 1 to 10000; a new cgroup has 100. It has an effect where the cost
-    /// model of the device counts.
+    /// `io.weight`: the share of a cgroup while several wait for the device, 1 to 10000; a new cgroup has 100. It takes effect only where
+    /// the cost model of the device is enabled.
     fn set_io_weight(&mut self, target: Target, device: IoDevice, weight: u32, reason: &str);
 
-    /// Gives it up; what lies beneath comes back.
+    /// Releases the weight; the value of the next policy or the baseline applies again.
     fn release_io_weight(&mut self, target: Target, device: IoDevice);
 
-    /// `io.cost.qos`: whether the cost model of a device counts, for the whole node, and how late its requests may be.
+    /// `io.cost.qos`: whether the cost model of a device is enabled, for the whole node, and the latency that its requests may have.
     fn set_io_cost_qos(&mut self, device: IoDevice, qos: &IoCostQos, reason: &str);
 
-    /// Gives it up; what lies beneath comes back.
+    /// Releases `io.cost.qos`; the value of the next policy or the baseline applies again.
     fn release_io_cost_qos(&mut self, device: IoDevice);
 
-    /// `io.cost.model`: what a device can do, for the whole node; none of it is 0.
+    /// `io.cost.model`: the speed of a device, for the whole node. All fields have to be at least 1.
     fn set_io_cost_model(&mut self, device: IoDevice, model: &IoCostModel, reason: &str);
 
-    /// Gives it up; what lies beneath comes back.
+    /// Releases `io.cost.model`; the value of the next policy or the baseline applies again.
     fn release_io_cost_model(&mut self, device: IoDevice);
 
-    /// Says what was wanted of the cost model of devices and is not done, and why: as [`Log::remark`](crate::Log::remark) does it of a cgroup's
-    /// `io.max` and `io.weight`.
+    /// Reports that the policy wanted to change the cost model of devices but did not, and why. For `io.max` and `io.weight` of a cgroup,
+    /// use [`Log::remark`](crate::Log::remark).
     fn remark_io_cost(&mut self, reason: &str);
 }
 
-/// Moving pages between NUMA nodes. A page that was moved stays: there is nothing to give back.
+/// Moves pages between NUMA nodes. Moved pages stay where they are: this is no lease, and nothing is released.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -385,18 +388,18 @@ pub trait BlockIo {
 /// host.stop_migration(7);
 /// ```
 pub trait PageMigration {
-    /// Has a container's pages moved from some nodes to others, in place of what is under way for it. `token` is the policy's own
-    /// number for it.
+    /// Starts to move a container's pages from some nodes to others, and replaces a migration of it that is in progress. `token` is a
+    /// number of the policy's choice that identifies the migration.
     fn start_migration(&mut self, container: ContainerId, from: &[u32], to: &[u32], token: u64, reason: &str);
 
-    /// Calls a container's migration off.
+    /// Stops a container's migration.
     fn stop_migration(&mut self, container: ContainerId);
 
-    /// How far the latest migration of each container is.
+    /// Progress of the latest migration of each container.
     fn migrations(&mut self) -> Vec<MigrationProgress>;
 }
 
-/// Classes of containers, and what of the last-level caches and the memory bandwidth each may use. Since 0.1.2.
+/// Classes of containers with shares of the last-level caches and the memory bandwidth (resctrl). Since 0.1.2.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -419,23 +422,23 @@ pub trait PageMigration {
 /// assert!(host.classes().defined.is_empty());
 /// ```
 pub trait ResctrlAllocation {
-    /// Defines a class, or changes it: shares of every domain, and of those that differ.
+    /// Defines or changes a class: `share` applies to every domain, except those that `domains` lists with shares of their own.
     fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str);
 
-    /// Gives up a class; its members are in none then.
+    /// Gives up a class; its members are then in no class.
     fn undefine_class(&mut self, class: &str);
 
-    /// Puts a pod, or one container, into a class that this policy has defined.
+    /// Puts a pod, or one container, into a class that this policy defined.
     fn assign_class(&mut self, target: Target, class: &str, reason: &str);
 
-    /// Takes it out again.
+    /// Takes a pod or container out of its class.
     fn release_class(&mut self, target: Target);
 
-    /// How this policy's classes fare.
+    /// Whether this policy's classes are in force, and why not.
     fn class_states(&mut self) -> Vec<ClassState>;
 }
 
-/// Extended resources of the Kubernetes node, for a scheduler to give out. Since 0.1.3.
+/// Extended resources of the Kubernetes Node, for schedulers to allocate. Since 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -458,23 +461,24 @@ pub trait ResctrlAllocation {
 /// assert!(host.published().is_empty());
 /// ```
 pub trait NodeResource {
-    /// Publishes a resource, or changes what was published under its name.
+    /// Publishes a resource, or changes one that is published under this name.
     fn publish(&mut self, name: &str, offer: &Offer, reason: &str);
 
-    /// Takes a resource away.
+    /// Withdraws a resource.
     fn withdraw(&mut self, name: &str);
 
-    /// After how many seconds without a word of the agent what this policy publishes no longer holds: 60 to 86400.
+    /// Seconds without a sign of life from the agent after which this policy's published resources become invalid: 60 to 86400, 900 by
+    /// default.
     fn stale_after(&mut self, seconds: u32);
 
-    /// How this policy's resources fare.
+    /// Whether this policy's resources are in force on the Node, and why not.
     fn resource_states(&mut self) -> Vec<ResourceState>;
 }
 
-/// Pods that have to leave the node. Since 0.1.3.
+/// Evicts pods from the node. Since 0.1.3.
 ///
-/// A request stands until the pod is gone, until it is withdrawn, or until five minutes have passed without an eviction: unlike a
-/// setting it is made once, and an evaluation that does not repeat it leaves it as it is.
+/// A request stands until the pod is gone, until the policy withdraws it, or until five minutes pass without an eviction. Unlike a setting
+/// it is made once: an evaluation that does not repeat it leaves it unchanged.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -493,18 +497,18 @@ pub trait NodeResource {
 /// assert_eq!(host.take_evictions()[0].urgency, None);
 /// ```
 pub trait Eviction {
-    /// Asks that a pod be evicted. `reason` is one word in camel case.
+    /// Requests the eviction of a pod. `reason` is one word in CamelCase, as in Kubernetes events.
     fn evict(&mut self, pod: PodId, urgency: Urgency, grace_period_sec: Option<u32>, reason: &str, message: &str);
 
-    /// Takes a request back. What is done already stays done.
+    /// Withdraws a request. A pod that was already evicted stays evicted.
     fn withdraw_eviction(&mut self, pod: PodId);
 
-    /// What became of this policy's requests of the last ten minutes.
+    /// State of this policy's requests of the last ten minutes.
     fn evictions(&mut self) -> Vec<EvictionState>;
 }
 
 impl Protection {
-    /// Holds nothing; the start of `Protection { min_bytes: Some(4096), ..Protection::NONE }`.
+    /// No settings; the base of `Protection { min_bytes: Some(4096), ..Protection::NONE }`.
     ///
     /// ```
     /// use qosm_sdk::Protection;

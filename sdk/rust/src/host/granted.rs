@@ -1,4 +1,4 @@
-//! The host of a component, behind its imports.
+//! The host of a component, which calls its imports.
 
 use super::{
     BlockIo, CallHooks, ClusterConfig, CpuBandwidth, CpuIdentity, CpuStat, CpuTopology, CpuWeight, Cpuset, Declare,
@@ -14,7 +14,7 @@ use crate::{
     ResourceState, Share, Target, Topology, Urgency,
 };
 
-/// The host that runs the component.
+/// The host that runs the component, reached through its imports.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Granted;

@@ -1,4 +1,4 @@
-//! What a policy reads of the node.
+//! Interfaces through which a policy reads the node.
 
 use crate::{
     ApplicationUse, Bandwidth, CacheDomain, CacheUsage, ClassSample, ContainerUsage, CpuSample, CpuSet, GroupUse,
@@ -6,7 +6,7 @@ use crate::{
     PressureSample, Topology,
 };
 
-/// Facts about the node, and its CPU use.
+/// Facts about the node, and its CPU and memory use.
 ///
 /// ```
 /// use qosm_sdk::mock::{self, MockHost};
@@ -18,7 +18,7 @@ use crate::{
 /// assert_eq!((node.cpus, node.cpu_usage_usec), (8, Some(6_000_000)));
 /// ```
 ///
-/// What its tiers and pods use:
+/// Use by tiers and pods:
 ///
 /// ```
 /// use qosm_sdk::mock::{self, MockHost};
@@ -32,7 +32,7 @@ use crate::{
 /// assert!(host.node_memory().is_none() && host.node_pressure().is_none(), "nothing was said of them");
 /// ```
 ///
-/// What applications beside Kubernetes use:
+/// Use by applications outside Kubernetes:
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -45,21 +45,21 @@ use crate::{
 /// assert_eq!(host.application_use()[0].cpu_usage_usec, Some(3_000_000));
 /// ```
 pub trait Node {
-    /// Reads the node.
+    /// The node's CPUs, memory and use.
     fn node(&mut self) -> NodeSample;
 
-    /// Memory of the whole node, with the kernel's watermarks. `None` when it cannot be read. Since 0.1.3.
+    /// Memory of the whole node, with the kernel's watermarks. `None` if it cannot be read. Since 0.1.3.
     fn node_memory(&mut self) -> Option<NodeMemory>;
 
-    /// Pressure of the whole node over the window. `None` where the kernel counts none, and until it was read twice. Since 0.1.3.
+    /// Pressure of the whole node over the window. `None` if the kernel does not count it, or before the second reading. Since 0.1.3.
     fn node_pressure(&mut self) -> Option<NodePressure>;
 
-    /// What the tiers, every pod with a cgroup, and everything outside of kubepods used. The host reads it only for policies that call this.
-    /// Since 0.1.3.
+    /// Use by the tiers, by every pod with a cgroup, and by everything outside of kubepods. The host reads it only for policies that call
+    /// this function. Since 0.1.3.
     fn group_use(&mut self) -> Vec<GroupUse>;
 
-    /// What applications beside Kubernetes used, as the cluster's ConfigMap names them (`host-application-config`); those without a cgroup are
-    /// missing. The host reads it only for policies that call this. Since 0.1.3.
+    /// Use by applications outside Kubernetes that the cluster's ConfigMap lists (`host-application-config`); applications without a cgroup
+    /// are missing. The host reads it only for policies that call this function. Since 0.1.3.
     fn application_use(&mut self) -> Vec<ApplicationUse>;
 }
 
@@ -82,14 +82,14 @@ pub trait Node {
 /// assert_eq!(host.bandwidth_generation(), seen, "nothing changed: there is no need to read it again");
 /// ```
 pub trait CpuStat {
-    /// CPU time and throttling of every running container over the window. A container is missing until it was read twice.
+    /// CPU time and throttling of every running container over the window. A container is missing before its second reading.
     fn cpu(&mut self) -> Vec<CpuSample>;
 
-    /// CFS quotas of pods and running containers; those whose quota cannot be read are missing.
+    /// CFS quotas of the tier BestEffort, of pods and of running containers. Cgroups whose quota cannot be read are missing.
     fn bandwidth(&mut self) -> Vec<Bandwidth>;
 
-    /// Grows when [`CpuStat::bandwidth`] differs from what it was at the evaluation before. Quotas seldom change, and a column
-    /// that was read at this generation need not be handed over again.
+    /// Increases when [`CpuStat::bandwidth`] differs from the previous evaluation. Quotas seldom change: a policy that already read the
+    /// column at this generation need not read it again.
     fn bandwidth_generation(&mut self) -> u64;
 }
 
@@ -121,11 +121,11 @@ pub trait MemoryStat {
 /// assert_eq!(host.pressure()[0].memory.some_usec, 150_000);
 /// ```
 pub trait Pressure {
-    /// Time lost by every running container within the window; containers without pressure files are missing.
+    /// Stall time of every running container over the window; containers without pressure files are missing.
     fn pressure(&mut self) -> Vec<PressureSample>;
 }
 
-/// NUMA nodes, and where containers run and have their memory.
+/// NUMA nodes, and the nodes on which containers run and have their memory.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -144,14 +144,14 @@ pub trait Pressure {
 /// assert!(host.numa().iter().any(|sample| sample.pages.iter().any(|share| !sample.cpu_nodes.contains(&share.node))));
 /// ```
 pub trait NumaStat {
-    /// The NUMA nodes that are online, by number.
+    /// The NUMA nodes that are online, by number; empty while no pod is configured.
     fn numa_nodes(&mut self) -> Vec<NumaNode>;
 
-    /// Running containers of the pods that are configured for this policy. Empty on a machine whose memory is on one node.
+    /// Running containers of the pods that are configured for this policy. Empty on a machine with memory on one NUMA node only.
     fn numa(&mut self) -> Vec<NumaSample>;
 }
 
-/// The machine's CPUs, and who may run on which. Since 0.1.3.
+/// The machine's CPUs, and which cgroups may run on which CPUs. Since 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::mock::{self, MockHost};
@@ -166,18 +166,18 @@ pub trait NumaStat {
 /// assert_eq!(host.cpu_sets()[0].cpus, [0, 1]);
 /// ```
 pub trait CpuTopology {
-    /// All CPUs that are present, and which of them not every pod may use.
+    /// All CPUs that are present, and those that are not available to every pod.
     fn cpu_topology(&mut self) -> Topology;
 
-    /// Grows when [`CpuTopology::cpu_topology`] differs from what it was at the evaluation before.
+    /// Increases when [`CpuTopology::cpu_topology`] differs from the previous evaluation.
     fn cpu_topology_generation(&mut self) -> u64;
 
-    /// The CPUs in force for the tiers, and for pods and running containers of the tier BestEffort. The host reads them only for policies that
-    /// call this.
+    /// The CPUs in force for the tiers, and for pods and running containers of the tier BestEffort. The host reads them only for policies
+    /// that call this function.
     fn cpu_sets(&mut self) -> Vec<CpuSet>;
 }
 
-/// Who uses the last-level caches and the memory bandwidth. Since 0.1.2.
+/// Use of the last-level caches and the memory bandwidth. Since 0.1.2.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -196,20 +196,20 @@ pub trait CpuTopology {
 /// assert_eq!((host.class_usage().len(), host.rest_usage().len()), (1, 1));
 /// ```
 pub trait ResctrlMonitor {
-    /// The domains that are online; empty where the machine has no resctrl.
+    /// The domains that are online; empty on a machine without resctrl.
     fn cache_domains(&mut self) -> Vec<CacheDomain>;
 
-    /// What this policy's classes use that are in force.
+    /// Use by those of this policy's classes that are in force.
     fn class_usage(&mut self) -> Vec<ClassSample>;
 
-    /// The column: running containers of the pods that are configured for this policy, as far as they are counted.
+    /// Use by running containers of the pods that are configured for this policy. Containers that the processor does not count are missing.
     fn container_usage(&mut self) -> Vec<ContainerUsage>;
 
-    /// What all those use that are in no class.
+    /// Use by everything that is in no class.
     fn rest_usage(&mut self) -> Vec<CacheUsage>;
 }
 
-/// The Node object. Since 0.1.3.
+/// The Kubernetes Node object. Since 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::NodeObject;
@@ -224,14 +224,14 @@ pub trait ResctrlMonitor {
 /// assert_eq!(host.node_object_generation(), seen, "nothing changed: there is no need to read it again");
 /// ```
 pub trait NodeObject {
-    /// Labels, annotations, and what the node has of each resource; `None` before the first evaluation.
+    /// Labels, annotations, and capacity and allocatable of each resource; `None` before the first evaluation.
     fn node_object(&mut self) -> Option<NodeObjectFacts>;
 
-    /// Grows when the object differs from what it was at the evaluation before.
+    /// Increases when the object differs from the previous evaluation.
     fn node_object_generation(&mut self) -> u64;
 }
 
-/// What Pod objects say beside what the policy is given. Since 0.1.3.
+/// Fields of Pod objects beyond those in [`PodFacts`](crate::PodFacts). Since 0.1.3.
 ///
 /// ```
 /// use qosm_sdk::mock::{self, MockHost};
@@ -243,10 +243,10 @@ pub trait NodeObject {
 /// assert_eq!(host.pod_objects_generation(), 1);
 /// ```
 pub trait PodObject {
-    /// Every pod that the policy was given.
+    /// The objects of all pods that the policy was given.
     fn pod_objects(&mut self) -> Vec<PodObjectFacts>;
 
-    /// Grows when [`PodObject::pod_objects`] differs from what it was at the evaluation before.
+    /// Increases when [`PodObject::pod_objects`] differs from the previous evaluation.
     fn pod_objects_generation(&mut self) -> u64;
 }
 
@@ -267,13 +267,13 @@ pub trait PodObject {
 /// assert_eq!(host.config_generation(), 1);
 /// ```
 pub trait ClusterConfig {
-    /// A key's text, as it was written; `None` = there is no such key. It is a JSON object.
+    /// The text of a key, as written; `None` if there is no such key. It is a JSON object.
     fn config_text(&mut self, key: &str) -> Option<String>;
 
-    /// A key's `clusterStrategy`, and merged over it the first of its `nodeStrategies` that is for this node: a JSON object, `{}` where
-    /// there is neither.
+    /// The strategy for this node: a key's `clusterStrategy`, merged with the first of its `nodeStrategies` that matches this node. A JSON
+    /// object; `{}` if the key has neither.
     fn config_strategy(&mut self, key: &str) -> String;
 
-    /// Grows when a key's text or strategy differs from what it was at the evaluation before.
+    /// Increases when a key's text or strategy differs from the previous evaluation.
     fn config_generation(&mut self) -> u64;
 }

@@ -6,12 +6,12 @@ use super::host::Named;
 use super::{IoKnob, IoValue, MockHost};
 use crate::{BlockIo, IoCostModel, IoCostQos, IoDevice, IoDeviceInfo, IoLatency, IoLimits, IoVolume, Target};
 
-/// What is held: whose (`None` = the node's), which, of which device.
+/// Values held, by target (`None` = the node), kind and device.
 pub(super) type HeldIo = BTreeMap<(Option<Target>, IoKnob, IoDevice), IoValue>;
 
-/// Most of a percentage, in hundredths.
+/// 100 % in hundredths of a percent.
 const HUNDRED_PERCENT: u32 = 10_000;
-/// Between how many hundredths of a percent of its model's speed a device may be kept.
+/// Range of [`IoLatency`](crate::IoLatency)'s `min` and `max`, in hundredths of a percent of the speed in the model.
 const SPEED: std::ops::RangeInclusive<u32> = 100..=1_000_000;
 
 /// A staged change of a setting of a block device.
@@ -34,19 +34,19 @@ const SPEED: std::ops::RangeInclusive<u32> = 100..=1_000_000;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoChange {
-    /// On which cgroup; `None` of the node.
+    /// The cgroup; `None` = the node.
     pub target: Option<Target>,
-    /// Which.
+    /// The kind of setting.
     pub knob: IoKnob,
-    /// Of which device.
+    /// The device.
     pub device: IoDevice,
-    /// What to hold; `None` gives it up.
+    /// The value to hold; `None` releases the setting.
     pub value: Option<IoValue>,
-    /// Why, in the policy's words; empty when given up.
+    /// The policy's reason; empty for a release.
     pub reason: String,
 }
 
-/// What a policy wanted of the cost model of devices and did not do.
+/// A change to the cost model of devices that a policy wanted but did not make.
 ///
 /// ```
 /// use qosm_sdk::BlockIo;
@@ -59,16 +59,16 @@ pub struct IoChange {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoRemark {
-    /// Of which setting of the node.
+    /// The kind of setting.
     pub knob: IoKnob,
-    /// Of which device; `None` = of no one in particular. A component names none.
+    /// The device; `None` if the remark is about no particular device. Remarks of a component never name one.
     pub device: Option<IoDevice>,
-    /// Why not, in the policy's words.
+    /// The policy's reason for not making the change.
     pub reason: String,
 }
 
 impl MockHost {
-    /// The limits of a cgroup on a device, as they are held or will be when the evaluation ends well.
+    /// The limits of a cgroup on a device: held now, or from the end of the evaluation on if it succeeds.
     ///
     /// ```
     /// use qosm_sdk::{IoDevice, Target};
@@ -84,7 +84,7 @@ impl MockHost {
         }
     }
 
-    /// The share of a cgroup on a device, likewise.
+    /// The weight of a cgroup on a device, held or staged.
     ///
     /// ```
     /// use qosm_sdk::{IoDevice, Target};
@@ -100,7 +100,7 @@ impl MockHost {
         }
     }
 
-    /// Whether the cost model of a device counts, likewise.
+    /// The cost model switch and latency targets of a device, held or staged.
     ///
     /// ```
     /// use qosm_sdk::IoDevice;
@@ -116,7 +116,7 @@ impl MockHost {
         }
     }
 
-    /// What a device can do, likewise.
+    /// The speed of a device in the cost model, held or staged.
     ///
     /// ```
     /// use qosm_sdk::IoDevice;
@@ -132,7 +132,7 @@ impl MockHost {
         }
     }
 
-    /// The changes of settings of block devices since the last discard or call of this, in order.
+    /// Takes the changes of block device settings since the last discard or call of this method, in order.
     ///
     /// ```
     /// use qosm_sdk::mock::MockHost;
@@ -160,7 +160,7 @@ impl MockHost {
         self.staged_io.get_or_insert_with(|| self.held_io.clone())
     }
 
-    /// All that is held of devices, or will be, a line each.
+    /// Everything that is held or staged on devices, one line each.
     pub(super) fn io_lines(&self) -> impl Iterator<Item = String> {
         self.all_io().iter().map(|((target, knob, device), value)| {
             let target = target.map_or_else(|| "node".to_owned(), |target| Named(target).to_string());
@@ -180,7 +180,7 @@ impl MockHost {
         self.io_remarks.clear();
     }
 
-    /// What an earlier instance held and this one did not declare is given up.
+    /// Releases what an earlier instance held and this one did not declare.
     pub(super) fn release_undeclared_io(&mut self) {
         let declared = self.io_changes.iter().skip(self.io_changes_before).filter(|change| change.value.is_some());
         let declared: Vec<_> = declared.map(|change| (change.target, change.knob, change.device)).collect();

@@ -1,4 +1,4 @@
-//! Facts to begin a test with, to be completed with `..`.
+//! Facts for tests to start from; override fields with `..`.
 
 use crate::{
     Cause, Container, ContainerId, ContainerKind, ContainerState, Cpu, CpuManager, CpuSample, Group, GroupUse, KubeQos,
@@ -6,7 +6,7 @@ use crate::{
     RestartPolicy, Stall, Tick, Topology,
 };
 
-/// A Burstable pod that runs, with no declared class, no containers and no configuration.
+/// An active Burstable pod without a declared class, containers and configuration.
 ///
 /// ```
 /// use qosm_sdk::{PodFacts, mock};
@@ -39,7 +39,7 @@ pub fn pod(id: PodId, namespace: &str, name: &str) -> PodFacts {
     }
 }
 
-/// A regular container that runs, without requests or limits.
+/// A running regular container without requests and limits.
 ///
 /// ```
 /// use qosm_sdk::{Container, mock};
@@ -62,7 +62,7 @@ pub fn container(id: ContainerId, name: &str) -> Container {
     }
 }
 
-/// A node with these CPUs and this memory, all of it allocatable, and pages of 4 KiB; its use is not known.
+/// A node with these CPUs and this memory, all of it allocatable, and 4 KiB pages. Its use is unknown.
 ///
 /// ```
 /// use qosm_sdk::{NodeSample, mock};
@@ -81,7 +81,7 @@ pub fn node(cpus: u32, memory_bytes: u64) -> NodeSample {
     }
 }
 
-/// A Node object with these CPUs and this memory, all of it allocatable, and nothing else.
+/// A Node object with these CPUs and this memory, all of it allocatable, and no other data.
 ///
 /// ```
 /// use qosm_sdk::{NodeObjectFacts, mock};
@@ -107,7 +107,7 @@ pub fn node_object(name: &str, cpus: u32, memory_bytes: u64) -> NodeObjectFacts 
     }
 }
 
-/// What the object of a bare pod says that stays.
+/// The object of a pod without an owner that is not being deleted.
 ///
 /// ```
 /// use qosm_sdk::{PodObjectFacts, mock};
@@ -130,7 +130,7 @@ pub fn pod_object(pod: PodId) -> PodObjectFacts {
     }
 }
 
-/// An evaluation because the policy's interval has passed.
+/// An evaluation at the policy's interval.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::mock::tick(1_000).window_usec, 1_000_000);
@@ -139,7 +139,7 @@ pub fn tick(window_millis: u64) -> Tick {
     Tick { window_usec: window_millis.saturating_mul(1000), cause: Cause::Interval, alarms: Vec::new() }
 }
 
-/// A container that used no CPU time.
+/// A CPU sample with all counters at 0.
 ///
 /// ```
 /// use qosm_sdk::{CpuSample, mock};
@@ -151,7 +151,7 @@ pub fn cpu(container: ContainerId) -> CpuSample {
     CpuSample::zero(container)
 }
 
-/// A container without memory.
+/// A memory sample with all values at 0.
 ///
 /// ```
 /// use qosm_sdk::{MemorySample, mock};
@@ -163,7 +163,7 @@ pub fn memory(container: ContainerId) -> MemorySample {
     MemorySample::zero(container)
 }
 
-/// A container that waits for nothing.
+/// A pressure sample without stalls.
 ///
 /// ```
 /// use qosm_sdk::{PressureSample, Stall, mock};
@@ -176,7 +176,7 @@ pub fn pressure(container: ContainerId) -> PressureSample {
     PressureSample { container, cpu: none, memory: none, io: none }
 }
 
-/// A group of which nothing is counted.
+/// Use of a group for which nothing is counted.
 ///
 /// ```
 /// use qosm_sdk::{Group, GroupUse, mock};
@@ -196,7 +196,7 @@ pub fn group_use(group: Group) -> GroupUse {
     }
 }
 
-/// A machine with `cpus` CPUs on one socket and one NUMA node, a core for each; its CPU manager is unknown.
+/// A machine with `cpus` CPUs on one socket and one NUMA node, each its own core. The state of its CPU manager is unknown.
 ///
 /// ```
 /// let machine = qosm_sdk::mock::topology(8);

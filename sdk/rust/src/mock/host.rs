@@ -1,4 +1,4 @@
-//! The host itself: its facts, what is staged and held, and what it refuses.
+//! The mock host: its facts, what it has staged and holds, and what it refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,20 +15,20 @@ use crate::{
     Topology,
 };
 
-/// Longest reason, and text of an event.
+/// Maximum length in bytes of a reason, and of an event's text.
 const TEXT_BYTES: usize = 4096;
-/// Most settings that one call may stage.
+/// Maximum number of settings that one call may stage.
 const SETTINGS: usize = 16_384;
-/// Most events that one call may emit.
+/// Maximum number of events that one call may emit.
 const EVENTS: usize = 256;
-/// Longest reason of an event.
+/// Maximum length in bytes of an event's reason.
 const EVENT_REASON_BYTES: usize = 128;
 
-/// A host without a node beneath it: columns are put in, leases are looked up.
+/// A host without a node: a test fills in columns and looks at the leases.
 ///
-/// Given to a [`Session`](crate::Session), it knows the pods that the policy was given, and refuses what a node's host refuses: a
-/// pod or container that the policy was not given, an interface that is not granted ([`MockHost::granting`]), numbers and texts that
-/// do not fit, measurements before the first evaluation. The call then ends with an error that says so, and nothing of it counts.
+/// With a [`Session`](crate::Session), it knows which pods the policy was given, and refuses what the host on a node refuses: pods and
+/// containers that the policy was not given, interfaces that are not granted ([`MockHost::granting`]), numbers and texts out of range, and
+/// reading `node` before the first evaluation. The call then returns an error that names the broken rule, and has no effect.
 ///
 /// ```
 /// use qosm_sdk::mock::{CPU_QUOTA, MockHost};
@@ -43,27 +43,27 @@ const EVENT_REASON_BYTES: usize = 128;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct MockHost {
-    /// What the policy will measure.
+    /// The columns that the policy reads.
     pub columns: Columns,
-    /// What it wrote to the log.
+    /// The log lines that the policy wrote.
     pub log: Vec<(Level, String)>,
-    /// The events that it emitted.
+    /// The events that the policy emitted.
     pub events: Vec<Event>,
-    /// What it wanted and did not do, in the last call.
+    /// The policy's remarks of the last call.
     pub remarks: Vec<Remark>,
-    /// The same of settings of the node's kernel.
+    /// The policy's remarks on settings of the node's kernel, of the last call.
     pub node_remarks: Vec<NodeRemark>,
-    /// The same of the cost model of devices.
+    /// The policy's remarks on the cost model of devices, of the last call.
     pub io_remarks: Vec<IoRemark>,
-    /// Its memory, as of the last commit.
+    /// The policy's saved state, as of the last commit.
     pub state: Vec<u8>,
-    /// How long before its start that had been saved, in microseconds; `None` = not known.
+    /// Age of the saved state at the start of the instance, in microseconds; `None` = unknown.
     pub state_age_usec: Option<u64>,
     pub(super) bandwidth_before: Vec<Bandwidth>,
     pub(super) topology_before: Option<Topology>,
     pub(super) topology_generation: u64,
     pub(super) generation: u64,
-    /// Columns that seldom change, as they were when their generations were asked for last, and these.
+    /// Columns that seldom change, as of the last read of their generation, with that generation.
     pub(super) node_object: (Option<NodeObjectFacts>, u64),
     pub(super) pod_objects: (Vec<PodObjectFacts>, u64),
     pub(super) cluster_config: (BTreeMap<String, ConfigKey>, u64),
@@ -71,33 +71,33 @@ pub struct MockHost {
     pub(super) staged_state: Option<Vec<u8>>,
     staged: Vec<Staged>,
     pub(super) classes: Classes,
-    /// With what this call changed.
+    /// The classes with the changes of this call.
     pub(super) staged_classes: Option<Classes>,
     pub(super) class_changes: Vec<ClassChange>,
     pub(super) published: BTreeMap<String, Offer>,
-    /// With what this call changed.
+    /// The resources with the changes of this call.
     pub(super) staged_published: Option<BTreeMap<String, Offer>>,
     pub(super) resource_changes: Vec<ResourceChange>,
     pub(super) evictions: Vec<EvictionRequest>,
     pub(super) held_node_knobs: BTreeMap<NodeKnob, u64>,
-    /// With what this call changed.
+    /// The settings with the changes of this call.
     pub(super) staged_node_knobs: Option<BTreeMap<NodeKnob, u64>>,
     pub(super) node_knob_changes: Vec<NodeKnobChange>,
     pub(super) held_io: HeldIo,
-    /// With what this call changed.
+    /// The settings with the changes of this call.
     pub(super) staged_io: Option<HeldIo>,
     pub(super) io_changes: Vec<IoChange>,
     pub(super) io_changes_before: usize,
     leases: BTreeMap<(Target, &'static str), Value>,
-    /// The pods that the policy knows, and their containers; `None` = not known.
+    /// The policy's pods and their containers; `None` = unknown, so every pod and container is accepted.
     pub(super) given: Option<BTreeMap<PodId, Vec<ContainerId>>>,
-    /// `None` = all.
+    /// The interfaces that are granted; `None` = all.
     granted: Option<BTreeSet<&'static str>>,
-    /// Calls of each interface.
+    /// Number of calls by interface.
     used: BTreeMap<&'static str, usize>,
-    /// The first rule that was broken in this call.
+    /// The first rule that the policy broke in this call.
     breach: Option<String>,
-    /// In calls before an evaluation there is nothing to measure.
+    /// Columns are empty in calls other than an evaluation.
     pub(super) is_blind: bool,
     pub(super) has_measured: bool,
     events_before: usize,
@@ -106,7 +106,7 @@ pub struct MockHost {
 }
 
 impl MockHost {
-    /// One that grants these interfaces, as they are called in the contract, and `log` and `state`.
+    /// A host that grants these interfaces, by their names in the contract, and `log` and `state`.
     ///
     /// ```
     /// use qosm_sdk::mock::{self, MockHost};
@@ -134,8 +134,8 @@ impl MockHost {
         Self { granted: Some(interfaces.into_iter().chain(["log", "state"]).collect()), ..Self::default() }
     }
 
-    /// The interfaces that were called so far, in alphabetical order: what a component made of the policy imports, if the test
-    /// went through all of it.
+    /// The interfaces that were called so far, in alphabetical order. If the test covers all of the policy, these are the imports of its
+    /// component.
     ///
     /// ```
     /// use qosm_sdk::mock::MockHost;
@@ -150,7 +150,7 @@ impl MockHost {
         self.used.keys().copied().collect()
     }
 
-    /// How many calls of an interface reached the host so far. Each costs a component a crossing of the sandbox's boundary.
+    /// Number of calls of an interface that reached the host so far. In a component, each of them crosses the sandbox boundary.
     ///
     /// ```
     /// use qosm_sdk::mock::MockHost;
@@ -164,7 +164,7 @@ impl MockHost {
         self.used.get(interface).copied().unwrap_or(0)
     }
 
-    /// What is held, or will be when the evaluation ends well.
+    /// The value of a knob: held now, or from the end of the evaluation on if it succeeds.
     ///
     /// ```
     /// use qosm_sdk::mock::{CPU_BURST, MockHost, Value};
@@ -185,11 +185,11 @@ impl MockHost {
         }
     }
 
-    /// Asserts that this is held, or will be; tells all that is held otherwise.
+    /// Asserts that `value` is held or staged.
     ///
     /// # Panics
     ///
-    /// If it is not.
+    /// If it is not; the message lists all leases.
     ///
     /// ```should_panic
     /// use qosm_sdk::Target;
@@ -204,11 +204,11 @@ impl MockHost {
         assert!(is_held, "{} {knob} = {value} is not held; what is held:\n{self}", Named(target));
     }
 
-    /// Asserts that nothing is held there; tells all that is held otherwise.
+    /// Asserts that the knob is neither held nor staged.
     ///
     /// # Panics
     ///
-    /// If something is.
+    /// If it is; the message lists all leases.
     ///
     /// ```
     /// use qosm_sdk::Target;
@@ -221,7 +221,7 @@ impl MockHost {
         assert!(self.held(target, knob).is_none(), "{} {knob} is held; what is held:\n{self}", Named(target));
     }
 
-    /// All that is held since the last commit.
+    /// All leases, as of the last commit.
     ///
     /// ```
     /// assert!(qosm_sdk::mock::MockHost::default().leases().is_empty());
@@ -230,7 +230,7 @@ impl MockHost {
         &self.leases
     }
 
-    /// What was staged since the last commit or discard, in order. What is not held is not released.
+    /// The changes that were staged since the last commit or discard, in order. Releasing a knob that is not held stages nothing.
     ///
     /// ```
     /// use qosm_sdk::mock::MockHost;
@@ -244,7 +244,7 @@ impl MockHost {
         &self.staged
     }
 
-    /// The migrations that were started or stopped since the last commit, discard or call of this, in order.
+    /// Takes the migrations that were started or stopped since the last discard or call of this method, in order.
     ///
     /// ```
     /// use qosm_sdk::PageMigration;
@@ -259,7 +259,7 @@ impl MockHost {
         std::mem::take(&mut self.migrations)
     }
 
-    /// The changes of classes and of who is in them since the last discard or call of this, in order.
+    /// Takes the changes of classes and their members since the last discard or call of this method, in order.
     ///
     /// ```
     /// use qosm_sdk::ResctrlAllocation;
@@ -274,7 +274,7 @@ impl MockHost {
         std::mem::take(&mut self.class_changes)
     }
 
-    /// The changes of what is published since the last discard or call of this, in order.
+    /// Takes the changes of published resources since the last discard or call of this method, in order.
     ///
     /// ```
     /// use qosm_sdk::NodeResource;
@@ -290,7 +290,7 @@ impl MockHost {
         std::mem::take(&mut self.resource_changes)
     }
 
-    /// The resources that are published, as they are or will be when the evaluation ends well.
+    /// The published resources, with staged changes.
     ///
     /// ```
     /// assert!(qosm_sdk::mock::MockHost::default().published().is_empty());
@@ -299,7 +299,7 @@ impl MockHost {
         self.staged_published.as_ref().unwrap_or(&self.published)
     }
 
-    /// The evictions that were asked for or taken back since the last discard or call of this, in order.
+    /// Takes the evictions that were requested or withdrawn since the last discard or call of this method, in order.
     ///
     /// ```
     /// use qosm_sdk::Eviction;
@@ -314,7 +314,7 @@ impl MockHost {
         std::mem::take(&mut self.evictions)
     }
 
-    /// The classes of shares, as they are or will be when the evaluation ends well.
+    /// The classes, with staged changes.
     ///
     /// ```
     /// assert!(qosm_sdk::mock::MockHost::default().classes().defined.is_empty());
@@ -323,7 +323,7 @@ impl MockHost {
         self.staged_classes.as_ref().unwrap_or(&self.classes)
     }
 
-    /// In which class a pod or container was put itself.
+    /// The class that a pod or container was assigned to directly.
     ///
     /// ```
     /// use qosm_sdk::Target;
@@ -334,8 +334,8 @@ impl MockHost {
         self.classes().members.get(&target).map(String::as_str)
     }
 
-    /// Ends an evaluation well: what was staged is held, and the rows of `columns.bandwidth` show quotas that are held, or
-    /// their baseline. Returns what was staged.
+    /// Ends an evaluation successfully: staged changes become leases, and the rows of `columns.bandwidth` show held quotas, or the
+    /// baseline. Returns the staged changes.
     ///
     /// ```
     /// use qosm_sdk::mock::MockHost;
@@ -378,7 +378,7 @@ impl MockHost {
         std::mem::take(&mut self.staged)
     }
 
-    /// Ends an evaluation badly: what was staged is dropped.
+    /// Ends an evaluation that failed: drops what was staged.
     ///
     /// ```
     /// use qosm_sdk::State;
@@ -404,7 +404,7 @@ impl MockHost {
         self.discard_io();
     }
 
-    /// Notes that an interface was called.
+    /// Counts a call of an interface, and refuses it if the interface is not granted.
     pub(super) fn called(&mut self, interface: &'static str) {
         *self.used.entry(interface).or_default() += 1;
         if self.granted.as_ref().is_some_and(|granted| !granted.contains(interface)) {
@@ -412,12 +412,12 @@ impl MockHost {
         }
     }
 
-    /// The first broken rule is what the call ends with.
+    /// Records a broken rule. The call fails with the first one.
     pub(super) fn refuse(&mut self, why: String) {
         self.breach.get_or_insert(why);
     }
 
-    /// A policy can name what it was given, and the tiers.
+    /// Refuses a pod or container that the policy was not given; tiers are always accepted.
     pub(super) fn require(&mut self, target: Target) {
         let Some(given) = &self.given else { return };
         let is_known = match target {
@@ -430,7 +430,7 @@ impl MockHost {
         }
     }
 
-    /// A number as a cgroup file can hold it.
+    /// Converts a number, and refuses one that no cgroup file can hold.
     pub(super) fn number(&mut self, what: &str, number: u64) -> Value {
         if i64::try_from(number).is_err() {
             self.refuse(format!("its {what} is {number}, which no cgroup file can hold"));
@@ -523,7 +523,7 @@ impl CallHooks for MockHost {
         for pod in upserted {
             given.insert(pod.id, pod.containers.iter().map(|container| container.id).collect());
         }
-        // What is held goes with what it is held on.
+        // Leases vanish with their target.
         for gone in before {
             let is_here = match gone {
                 Target::Tier(_) => true,
@@ -582,7 +582,7 @@ impl CallHooks for MockHost {
 }
 
 impl fmt::Display for MockHost {
-    /// All that is held, or will be, a line each.
+    /// Everything that is held or staged, one line each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut held: BTreeMap<_, _> = self.leases.iter().map(|(key, value)| (*key, Some(*value))).collect();
         held.extend(self.staged.iter().map(|staged| ((staged.target, staged.knob), staged.value)));

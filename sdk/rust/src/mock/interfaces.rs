@@ -14,19 +14,19 @@ use crate::{
     ResctrlAllocation, ResctrlMonitor, Share, State, Target, Topology,
 };
 
-/// Classes that a policy may have.
+/// Maximum number of classes of a policy.
 const MAX_CLASSES: usize = 256;
-/// Domains that a class may tell apart.
+/// Maximum number of domains with shares of their own in a class.
 const MAX_DOMAINS: usize = 256;
-/// NUMA nodes with numbers from here on have no bit.
+/// NUMA node numbers from here on do not fit into the bit mask.
 const NODE_BITS: u32 = 63;
-/// What a mock kernel without group identities says.
+/// Error of a mock kernel without group identities.
 const NO_IDENTITIES: &str = "this kernel has no cpu.bvt_warp_ns";
-/// What a mock kernel without core scheduling says.
+/// Error of a mock kernel without core scheduling.
 const NO_CORE_SCHEDULING: &str = "this kernel has no core scheduling";
 
 impl MockHost {
-    /// A column, for an evaluation: before it there is nothing to measure.
+    /// Reads a column; empty except in an evaluation.
     pub(super) fn column<T: Clone>(&mut self, interface: &'static str, column: impl Fn(&Self) -> &Vec<T>) -> Vec<T> {
         self.called(interface);
         if self.is_blind { Vec::new() } else { column(self).clone() }
@@ -67,7 +67,7 @@ impl State for MockHost {
 }
 
 impl Node for MockHost {
-    /// `columns.node`; a node of which nothing is known when that is `None`.
+    /// `columns.node`; if that is `None`, a node with 0 CPUs and 0 bytes of memory.
     fn node(&mut self) -> NodeSample {
         self.called("node");
         if self.is_blind && !self.has_measured {
@@ -137,7 +137,7 @@ impl NumaStat for MockHost {
 }
 
 impl CpuTopology for MockHost {
-    /// `columns.cpu_topology`; no CPU at all when that is `None`.
+    /// `columns.cpu_topology`; if that is `None`, a topology without CPUs.
     fn cpu_topology(&mut self) -> Topology {
         self.called("cpu-topology");
         let known = self.columns.cpu_topology.clone().filter(|_| !self.is_blind);
@@ -359,7 +359,7 @@ impl ResctrlMonitor for MockHost {
     }
 }
 
-/// A column's generation: it grows when the column differs from what it was.
+/// The generation of a column. It increases when the column differs from the one before.
 fn generation<T: Clone + PartialEq>((before, generation): &mut (T, u64), now: &T) -> u64 {
     if before != now {
         before.clone_from(now);

@@ -1,4 +1,4 @@
-//! What can be held: the names of knobs, as plans and metrics spell them, and their values.
+//! Names of knobs, as in plans and metrics, and the values that they hold.
 
 use std::fmt;
 
@@ -23,25 +23,25 @@ pub const CPU_BURST: &str = "cpu.burst";
 /// assert_eq!(qosm_sdk::mock::CPU_WEIGHT, "cpu.weight");
 /// ```
 pub const CPU_WEIGHT: &str = "cpu.weight";
-/// Name of the knob behind `set_idle`; 0 or 1.
+/// Name of the knob behind `set_idle`; its value is 0 or 1.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::mock::CPU_IDLE, "cpu.idle");
 /// ```
 pub const CPU_IDLE: &str = "cpu.idle";
-/// Name of the knob behind `set_identity`; -1 to 2.
+/// Name of the knob behind `set_identity`; its value is -1 to 2.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::mock::CPU_BVT, "cpu.bvt_warp_ns");
 /// ```
 pub const CPU_BVT: &str = "cpu.bvt_warp_ns";
-/// Name of the knob behind `set_core_group`; 0 to 2^53 - 1.
+/// Name of the knob behind `set_core_group`; its value is 0 to 2^53 - 1.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::mock::CORE_GROUP, "core_sched.group");
 /// ```
 pub const CORE_GROUP: &str = "core_sched.group";
-/// The knobs behind `protect`, in the order of [`Protection`](crate::Protection)'s fields.
+/// Names of the knobs behind `protect`, in the order of [`Protection`](crate::Protection)'s fields.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::mock::MEMORY_KNOBS[2], "memory.high");
@@ -60,7 +60,7 @@ pub const MEMORY_KNOBS: [&str; 12] = [
     "memory.pagecache_limit.size",
     "memory.pagecache_limit.sync",
 ];
-/// Name of the knob behind `set_memory_nodes`; it holds a bit for each node.
+/// Name of the knob behind `set_memory_nodes`; its value has one bit for each node.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::mock::CPUSET_MEMS, "cpuset.mems");
@@ -79,7 +79,7 @@ pub const CPUSET_CPUS: &str = "cpuset.cpus";
 /// ```
 pub const MEMORY_MAX: &str = "memory.max";
 
-/// Whether that is the name of a knob of cgroups; those of devices with a device or without.
+/// Whether `name` is a knob of cgroups. Block device knobs may have a device appended.
 pub(super) fn is_knob(name: &str) -> bool {
     if let Some(of_device) = [IoKnob::Max, IoKnob::Weight].into_iter().find_map(|knob| name.strip_prefix(knob.as_str()))
     {
@@ -91,10 +91,10 @@ pub(super) fn is_knob(name: &str) -> bool {
         || MEMORY_KNOBS.contains(&name)
 }
 
-/// One more than the largest number of a CPU that can be set.
+/// The largest CPU number that can be set, plus one.
 pub(crate) const MAX_CPUS: u32 = 1024;
 
-/// A set of CPUs, as `set_cpus` was given it.
+/// A set of CPUs, as passed to `set_cpus`.
 ///
 /// ```
 /// use qosm_sdk::mock::Cpus;
@@ -105,7 +105,7 @@ pub(crate) const MAX_CPUS: u32 = 1024;
 pub struct Cpus([u64; 16]);
 
 impl Cpus {
-    /// The set of these CPUs; a host would refuse numbers from 1024 on, which are left out.
+    /// The set of these CPUs. Numbers from 1024 on are dropped; a host refuses them.
     ///
     /// ```
     /// use qosm_sdk::mock::Cpus;
@@ -124,7 +124,7 @@ impl Cpus {
         set
     }
 
-    /// Their numbers, ascending.
+    /// The CPU numbers, ascending.
     ///
     /// ```
     /// use qosm_sdk::mock::Cpus;
@@ -141,7 +141,7 @@ impl Cpus {
 }
 
 impl fmt::Display for Cpus {
-    /// As the kernel lists them.
+    /// In the kernel's list format, e.g. `0-3,8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for cpu in self.iter() {
@@ -158,7 +158,7 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// What a knob holds, in the knob's own unit.
+/// The value of a knob, in the knob's unit.
 ///
 /// ```
 /// use qosm_sdk::mock::Value;
@@ -168,13 +168,13 @@ impl fmt::Display for Cpus {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// A number; switches are 0 and 1.
+    /// A number; 0 or 1 for switches.
     Number(i64),
-    /// A weight as shares of cgroup v1.
+    /// A weight in shares of cgroup v1.
     Shares(i64),
     /// A set of CPUs.
     Cpus(Cpus),
-    /// No bound.
+    /// Unlimited.
     Max,
 }
 
@@ -190,7 +190,7 @@ impl fmt::Display for Value {
 }
 
 impl From<u64> for Value {
-    /// What lies beyond `i64` becomes its maximum; a host would refuse it.
+    /// Numbers beyond `i64` become `i64::MAX`; a host refuses them.
     fn from(number: u64) -> Self {
         Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }

@@ -6,7 +6,7 @@ use super::{MockHost, NodeKnobChange, NodeRemark};
 use crate::{NodeKnob, NodeKnobState, NodeKnobs};
 
 impl MockHost {
-    /// What is held of a setting of the node's kernel, or will be when the evaluation ends well.
+    /// The value of a kernel setting: held now, or from the end of the evaluation on if it succeeds.
     ///
     /// ```
     /// use qosm_sdk::NodeKnob;
@@ -18,7 +18,7 @@ impl MockHost {
         self.staged_node_knobs.as_ref().unwrap_or(&self.held_node_knobs).get(&knob).copied()
     }
 
-    /// The changes of settings of the node's kernel since the last discard or call of this, in order.
+    /// Takes the changes of settings of the node's kernel since the last discard or call of this method, in order.
     ///
     /// ```
     /// use qosm_sdk::mock::MockHost;
@@ -37,14 +37,14 @@ impl MockHost {
         self.staged_node_knobs.get_or_insert_with(|| self.held_node_knobs.clone())
     }
 
-    /// What was staged is held, and shown.
+    /// Makes staged settings held, and shows them in `columns.node_knobs`.
     pub(super) fn commit_node_knobs(&mut self) {
         if let Some(staged) = self.staged_node_knobs.take() {
             self.held_node_knobs = staged;
         }
         for row in &mut self.columns.node_knobs {
             let held = self.held_node_knobs.get(&row.knob).copied();
-            // What the kernel does not have is not to be had.
+            // A setting without a baseline does not exist in this kernel, so it keeps no value.
             row.value = row.baseline.map(|baseline| held.unwrap_or(baseline));
         }
     }
@@ -55,7 +55,7 @@ impl MockHost {
         self.node_remarks.clear();
     }
 
-    /// What an earlier instance held and this one did not declare is given up.
+    /// Releases what an earlier instance held and this one did not declare.
     pub(super) fn release_undeclared_node_knobs(&mut self) {
         let declared: Vec<NodeKnob> =
             self.node_knob_changes.iter().filter(|change| change.value.is_some()).map(|change| change.knob).collect();

@@ -1,4 +1,4 @@
-//! What a policy asks of the cluster, over a [`MockHost`]: resources of the node, and evictions.
+//! Requests of a policy to the cluster, over a [`MockHost`]: resources of the node, and evictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use super::{EvictionRequest, MockHost, ResourceChange};
 use crate::{Eviction, EvictionState, NodeResource, Offer, PodId, ResourceState, Target, Urgency};
 
-/// Resources that a policy may publish.
+/// Maximum number of resources that a policy may publish.
 const MAX_RESOURCES: usize = 32;
-/// NUMA nodes for which a resource may have a share of its own.
+/// Maximum number of NUMA nodes with shares of their own in a resource.
 const MAX_ZONES: usize = 64;
-/// How long resources may hold without a word of the agent.
+/// Range of the time after which resources become invalid without a sign of life from the agent.
 const STALE_SECONDS: RangeInclusive<u32> = 60..=86_400;
 
 impl MockHost {

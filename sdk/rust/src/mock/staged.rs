@@ -1,4 +1,4 @@
-//! What a policy asked for.
+//! What a policy staged, and the columns that it reads.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     PodObjectFacts, PressureSample, ResourceState, Share, Target, Topology, Urgency,
 };
 
-/// One staged change of leases.
+/// A staged change of a lease.
 ///
 /// ```
 /// use qosm_sdk::mock::{CPU_QUOTA, MockHost, Staged, Value};
@@ -28,13 +28,13 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Staged {
-    /// On which cgroup.
+    /// The cgroup.
     pub target: Target,
-    /// Which tunable, e.g. [`CPU_QUOTA`](super::CPU_QUOTA).
+    /// The name of the knob, e.g. [`CPU_QUOTA`](super::CPU_QUOTA).
     pub knob: &'static str,
-    /// What to hold; `None` gives it up.
+    /// The value to hold; `None` releases the knob.
     pub value: Option<Value>,
-    /// Why, in the policy's words; empty when given up.
+    /// The policy's reason; empty for a release.
     pub reason: String,
 }
 
@@ -50,17 +50,17 @@ pub struct Staged {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The pod.
+    /// The pod that the event is about.
     pub pod: PodId,
-    /// How much it matters.
+    /// Normal or warning.
     pub kind: EventKind,
-    /// One word in camel case.
+    /// One word in CamelCase, e.g. `NoMemoryLimit`.
     pub reason: String,
-    /// A sentence.
+    /// The text of the event.
     pub message: String,
 }
 
-/// What a policy wanted of a knob and did not do.
+/// A setting of a knob that a policy wanted but did not make.
 ///
 /// ```
 /// use qosm_sdk::mock::{CPU_QUOTA, MockHost, Remark};
@@ -74,11 +74,11 @@ pub struct Event {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Of which cgroup.
+    /// The cgroup.
     pub target: Target,
-    /// Which tunable.
+    /// The name of the knob.
     pub knob: String,
-    /// Why not, in the policy's words.
+    /// The policy's reason for not making the setting.
     pub reason: String,
 }
 
@@ -95,15 +95,15 @@ pub struct Remark {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeKnobChange {
-    /// Which.
+    /// The setting.
     pub knob: NodeKnob,
-    /// What to hold; `None` gives it up.
+    /// The value to hold; `None` releases the setting.
     pub value: Option<u64>,
-    /// Why, in the policy's words; empty when given up.
+    /// The policy's reason; empty for a release.
     pub reason: String,
 }
 
-/// What a policy wanted of a setting of the node's kernel and did not do.
+/// A setting of the node's kernel that a policy wanted but did not make.
 ///
 /// ```
 /// use qosm_sdk::mock::{MockHost, NodeRemark};
@@ -116,13 +116,13 @@ pub struct NodeKnobChange {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRemark {
-    /// Of which.
+    /// The setting.
     pub knob: NodeKnob,
-    /// Why not, in the policy's words.
+    /// The policy's reason for not making the setting.
     pub reason: String,
 }
 
-/// What a policy can measure.
+/// The columns and other facts that a policy reads.
 ///
 /// ```
 /// use qosm_sdk::CpuStat;
@@ -134,63 +134,63 @@ pub struct NodeRemark {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The node.
+    /// CPUs, memory and use of the node; `None` = a node with 0 CPUs and 0 bytes of memory.
     pub node: Option<NodeSample>,
-    /// Memory of the node.
+    /// Memory of the node; `None` = cannot be read.
     pub node_memory: Option<NodeMemory>,
-    /// Pressure of the node.
+    /// Pressure of the node; `None` = not counted.
     pub node_pressure: Option<NodePressure>,
-    /// What tiers, pods and all else use.
+    /// Use by tiers, pods, and everything outside of kubepods.
     pub groups: Vec<GroupUse>,
-    /// What applications beside Kubernetes use.
+    /// Use by applications outside Kubernetes.
     pub applications: Vec<ApplicationUse>,
-    /// The machine's CPUs.
+    /// The machine's CPUs; `None` = no CPUs.
     pub cpu_topology: Option<Topology>,
-    /// CPUs in force.
+    /// CPUs in force, by cgroup.
     pub cpu_sets: Vec<CpuSet>,
-    /// CPU time and throttling.
+    /// CPU time and throttling of containers.
     pub cpu: Vec<CpuSample>,
-    /// Quotas.
+    /// CFS quotas.
     pub bandwidth: Vec<Bandwidth>,
-    /// Memory use.
+    /// Memory of containers.
     pub memory: Vec<MemorySample>,
-    /// Pressure.
+    /// Pressure of containers.
     pub pressure: Vec<PressureSample>,
     /// NUMA nodes.
     pub numa_nodes: Vec<NumaNode>,
-    /// Where memory lies.
+    /// Memory of containers, by NUMA node.
     pub numa: Vec<NumaSample>,
-    /// How far migrations are.
+    /// Progress of migrations.
     pub migrations: Vec<MigrationProgress>,
-    /// Caches that can be divided or counted.
+    /// Caches and memory bandwidth domains.
     pub cache_domains: Vec<CacheDomain>,
-    /// What classes use.
+    /// Cache and memory bandwidth use by classes.
     pub class_usage: Vec<ClassSample>,
-    /// What containers use of caches and memory bandwidth.
+    /// Cache and memory bandwidth use by containers.
     pub container_usage: Vec<ContainerUsage>,
-    /// What those use that are in no class.
+    /// Cache and memory bandwidth use by everything that is in no class.
     pub rest_usage: Vec<CacheUsage>,
-    /// How classes fare.
+    /// Whether classes are in force.
     pub class_states: Vec<ClassState>,
-    /// The Node object; `None` = not known.
+    /// The Node object; `None` = unknown.
     pub node_object: Option<NodeObjectFacts>,
-    /// What Pod objects say.
+    /// The pods' objects.
     pub pod_objects: Vec<PodObjectFacts>,
     /// The cluster ConfigMap, by key.
     pub cluster_config: BTreeMap<String, ConfigKey>,
-    /// Whether group identities can be brought into force.
+    /// Whether group identities can take effect.
     pub group_identity: bool,
-    /// Whether containers can be put into core scheduling groups.
+    /// Whether containers can join core scheduling groups.
     pub core_scheduling: bool,
     /// Settings of the node's kernel.
     pub node_knobs: Vec<NodeKnobState>,
     /// The block devices of the node.
     pub block_devices: Vec<IoDeviceInfo>,
-    /// Volumes of pods on them.
+    /// Volumes of pods on block devices.
     pub pod_volumes: Vec<IoVolume>,
-    /// How published resources fare.
+    /// Whether published resources are in force.
     pub resource_states: Vec<ResourceState>,
-    /// What became of evictions.
+    /// States of eviction requests.
     pub evictions: Vec<EvictionState>,
 }
 
@@ -204,13 +204,13 @@ pub struct Columns {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigKey {
-    /// Its text.
+    /// The text of the key.
     pub text: String,
-    /// Its strategy for this node: the text of a JSON object.
+    /// The strategy for this node: the text of a JSON object.
     pub strategy: String,
 }
 
-/// Classes of shares, and who is in them.
+/// Classes with shares of caches and memory bandwidth, and their members.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -222,13 +222,13 @@ pub struct ConfigKey {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
-    /// What each may use: on every domain, and on those that differ.
+    /// Shares by class: for every domain, and for domains with shares of their own.
     pub defined: BTreeMap<String, (Share, Vec<(u32, Share)>)>,
-    /// Who is in which.
+    /// Class by member.
     pub members: BTreeMap<Target, String>,
 }
 
-/// A staged change of classes, or of who is in them.
+/// A staged change of a class or its members.
 ///
 /// ```
 /// use qosm_sdk::mock::{ClassChange, MockHost};
@@ -240,34 +240,34 @@ pub struct Classes {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClassChange {
-    /// A class is defined, or changed.
+    /// Defines or changes a class.
     Define {
-        /// Its name.
+        /// Name of the class.
         class: String,
-        /// What it may use on every domain.
+        /// Share on every domain that `domains` does not list.
         share: Share,
-        /// What it may use on those that differ.
+        /// Shares of individual domains.
         domains: Vec<(u32, Share)>,
-        /// Why, in the policy's words.
+        /// The policy's reason.
         reason: String,
     },
-    /// A class is given up; its members are in none then.
+    /// Gives up a class; its members are then in no class.
     Undefine {
-        /// Its name.
+        /// Name of the class.
         class: String,
     },
-    /// A pod or container is put into a class.
+    /// Puts a pod or container into a class.
     Assign {
-        /// Whom.
+        /// The pod or container.
         target: Target,
-        /// Into which.
+        /// Name of the class.
         class: String,
-        /// Why, in the policy's words.
+        /// The policy's reason.
         reason: String,
     },
-    /// It is taken out again.
+    /// Takes a pod or container out of its class.
     Release {
-        /// Whom.
+        /// The pod or container.
         target: Target,
     },
 }
@@ -284,17 +284,17 @@ pub enum ClassChange {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// Whose pages.
+    /// The container.
     pub container: ContainerId,
-    /// From which nodes to which; `None` stops it.
+    /// Source and destination nodes; `None` stops the migration.
     pub way: Option<(Vec<u32>, Vec<u32>)>,
-    /// The policy's number for it; 0 for a stop.
+    /// The policy's token for the migration; 0 for a stop.
     pub token: u64,
-    /// Why, in the policy's words; empty for a stop.
+    /// The policy's reason; empty for a stop.
     pub reason: String,
 }
 
-/// A staged change of what is published.
+/// A staged change of a published resource.
 ///
 /// ```
 /// use qosm_sdk::NodeResource;
@@ -306,28 +306,28 @@ pub struct Migration {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResourceChange {
-    /// A resource is published, or changed.
+    /// Publishes or changes a resource.
     Publish {
-        /// Its name.
+        /// Name of the resource.
         name: String,
-        /// How much there is of it.
+        /// Amount of the resource.
         offer: Offer,
-        /// Why, in the policy's words.
+        /// The policy's reason.
         reason: String,
     },
-    /// A resource is taken away.
+    /// Withdraws a resource.
     Withdraw {
-        /// Its name.
+        /// Name of the resource.
         name: String,
     },
-    /// How long resources hold without a word of the agent.
+    /// Sets how long resources stay valid without a sign of life from the agent.
     StaleAfter {
-        /// In seconds.
+        /// The time in seconds.
         seconds: u32,
     },
 }
 
-/// A staged request to evict a pod, or its withdrawal.
+/// A staged request to evict a pod, or the withdrawal of one.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -341,12 +341,12 @@ pub enum ResourceChange {
 pub struct EvictionRequest {
     /// The pod.
     pub pod: PodId,
-    /// How long it can wait; `None` takes the request back.
+    /// How long the eviction can wait; `None` withdraws the request.
     pub urgency: Option<Urgency>,
-    /// Seconds between SIGTERM and SIGKILL; `None` = the pod's own.
+    /// Seconds between SIGTERM and SIGKILL; `None` = the pod's own grace period.
     pub grace_period_sec: Option<u32>,
-    /// One word in camel case; empty for a withdrawal.
+    /// One word in CamelCase; empty for a withdrawal.
     pub reason: String,
-    /// A sentence; empty for a withdrawal.
+    /// The message; empty for a withdrawal.
     pub message: String,
 }

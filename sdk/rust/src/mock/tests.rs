@@ -1,4 +1,4 @@
-//! What the host holds, shows and refuses.
+//! What the mock host holds, shows and refuses.
 
 use super::*;
 use crate::{
@@ -64,7 +64,7 @@ fn a_weight_and_idle_are_leases_of_their_own() {
     assert!(host.leases().is_empty());
 }
 
-/// Does one thing in each evaluation, and nothing else.
+/// Performs one action in each evaluation.
 #[derive(Default)]
 struct Acting(Option<Action>);
 

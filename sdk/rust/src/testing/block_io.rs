@@ -1,4 +1,4 @@
-//! What a case file says of block devices: which there are, volumes on them, and what is expected to be set.
+//! Block devices in case files: the devices, the volumes on them, and the expected settings.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::node_knobs::NODE;
 use crate::mock::{IoChange, IoKnob, IoRemark, IoValue, Value};
 use crate::{IoCostModel, IoCostQos, IoDevice, IoDeviceInfo, IoLatency, IoLimits, Target};
 
-/// A block device of the node.
+/// A block device of the node in a case file.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -27,20 +27,20 @@ use crate::{IoCostModel, IoCostQos, IoDevice, IoDeviceInfo, IoLatency, IoLimits,
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BlockDeviceRow {
-    /// Its numbers, e.g. `8:16`.
+    /// The device's numbers, e.g. `8:16`.
     pub device: String,
-    /// What it is called below `/dev`.
+    /// Names below `/dev`.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Its partitions below `/dev`.
+    /// Names of its partitions below `/dev`.
     #[serde(default)]
     pub partitions: Vec<String>,
-    /// LVM volume groups that have data on it.
+    /// LVM volume groups with data on the device.
     #[serde(default)]
     pub volume_groups: Vec<String>,
 }
 
-/// A volume of a pod that is on a block device.
+/// A volume of a pod on a block device.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -59,18 +59,18 @@ pub struct BlockDeviceRow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodVolumeRow {
-    /// `namespace/name`.
+    /// The pod, as `namespace/name`.
     pub pod: String,
-    /// The name of its directory at the kubelet.
+    /// Name of the volume's directory at the kubelet.
     pub name: String,
-    /// The numbers of the disk that it is on.
+    /// Numbers of the disk that holds the volume, e.g. `8:16`.
     pub device: String,
 }
 
-/// A setting: whose (`None` = the node's), which, of which device.
+/// Target (`None` = the node), kind and device of a setting.
 type Key = (Option<Target>, IoKnob, IoDevice);
 
-/// The node's devices, and what the policy holds of them.
+/// The node's devices, and what the policy holds on them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BlockIo {
     pub(super) devices: Vec<IoDeviceInfo>,
@@ -79,7 +79,7 @@ pub(super) struct BlockIo {
 }
 
 impl BlockIo {
-    /// Takes what a case says of devices.
+    /// Takes the devices of a case file.
     pub(super) fn take_devices(&mut self, rows: &[BlockDeviceRow]) -> Result<(), String> {
         let info = |row: &BlockDeviceRow| {
             Ok(IoDeviceInfo {
@@ -93,7 +93,7 @@ impl BlockIo {
         Ok(())
     }
 
-    /// Takes what a case says of volumes.
+    /// Takes the volumes of a case file.
     pub(super) fn take_volumes(&mut self, rows: &[PodVolumeRow]) -> Result<(), String> {
         let volume = |row: &PodVolumeRow| Ok((row.clone(), row.device.parse()?));
         self.volumes = rows.iter().map(volume).collect::<Result<_, String>>()?;
@@ -108,12 +108,12 @@ impl BlockIo {
         };
     }
 
-    /// What is held on a target goes with it.
+    /// Drops the settings of targets that are gone.
     pub(super) fn retain(&mut self, exists: impl Fn(Target) -> bool) {
         self.held.retain(|(target, ..), _| target.is_none_or(&exists));
     }
 
-    /// What is held otherwise than before; of a target that vanished nothing, for that is no decision of the policy.
+    /// Settings that changed, except those of vanished targets, which the policy did not release itself.
     pub(super) fn since(
         &self,
         before: &Self,
@@ -133,7 +133,7 @@ impl BlockIo {
     }
 }
 
-/// The name by which a remark is expected.
+/// The knob of a remark, as expectations name it.
 pub(super) fn remarked(remark: &IoRemark) -> String {
     match remark.device {
         Some(device) => format!("{} {device}", remark.knob.as_str()),
@@ -148,7 +148,7 @@ fn expected(value: IoValue) -> Expected {
     }
 }
 
-/// A line of `io.max`, `io.cost.qos` or `io.cost.model`, without the device.
+/// Parses a line of `io.max`, `io.cost.qos` or `io.cost.model`, without the device.
 pub(super) fn line(text: &str) -> Option<IoValue> {
     let words = Words(text);
     let limits = || words.limits().map(IoValue::Limits);
@@ -157,7 +157,7 @@ pub(super) fn line(text: &str) -> Option<IoValue> {
     limits().or_else(qos).or_else(model)
 }
 
-/// The `NAME=VALUE` words of a line.
+/// A line of `NAME=VALUE` words.
 struct Words<'a>(&'a str);
 
 impl<'a> Words<'a> {
@@ -176,7 +176,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// In hundredths: `95`, `95.5`, `95.05`.
+    /// Parses a percentage to hundredths: `95`, `95.5`, `95.05`.
     fn percent(&self, name: &str) -> Option<u32> {
         let text = self.get(name)?;
         let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Limits batch pods on the disks of volumes of others, and has the cost model count where it is configured.
+    /// Limits batch pods on the disks with volumes of other pods, and enables the cost model where configured.
     #[derive(Default)]
     struct Quiet {
         pods: Pods<NoConfig>,

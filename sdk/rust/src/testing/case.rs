@@ -1,4 +1,4 @@
-//! What stands in a case file, and what it says of pods and the node.
+//! The format of a case file: the case, its node, its pods and their containers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::expectation::RejectionExpectation;
 use super::node_use::NodeMemoryRow;
 use super::tick::{PressureRow, Quota, TickFacts};
 
-/// A case: pods, then ticks with what is measured and what is expected.
+/// A case: pods, then ticks with samples and expectations.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -29,25 +29,25 @@ use super::tick::{PressureRow, Quota, TickFacts};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Case {
-    /// What it shows, in a sentence.
+    /// What the case shows, in one sentence.
     pub about: String,
     /// Policy-level configuration.
     #[serde(default)]
     pub config: Map<String, Json>,
-    /// The node at first.
+    /// The node before the first tick.
     #[serde(default)]
     pub node: NodeFacts,
-    /// Pods at first.
+    /// The pods before the first tick.
     #[serde(default)]
     pub pods: Vec<PodDescription>,
-    /// Pods that are refused at first.
+    /// Pods whose initial configuration the policy rejects.
     #[serde(default)]
     pub rejections: Vec<RejectionExpectation>,
-    /// What happens.
+    /// The ticks, in order.
     pub ticks: Vec<TickFacts>,
 }
 
-/// The node. A field that a tick leaves out stays as it was.
+/// Facts about the node. A field that a tick leaves out keeps its value.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -65,21 +65,21 @@ pub struct Case {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeFacts {
-    /// Logical CPUs; 8 at first.
+    /// Logical CPUs; initially 8.
     pub cpus: Option<u32>,
-    /// Physical memory; 32 GiB at first.
+    /// Physical memory; initially 32 GiB.
     pub memory_capacity_bytes: Option<u64>,
-    /// What pods may have of it; the capacity at first.
+    /// Allocatable memory; initially the capacity.
     pub memory_allocatable_bytes: Option<u64>,
-    /// Page size; 4096 at first.
+    /// Page size; initially 4096.
     pub page_size_bytes: Option<u64>,
-    /// CPU time that was spent within the window: a number, or `unknown`, as at first.
+    /// CPU time used within the window: a number, or `unknown`; initially `unknown`.
     pub cpu_usage_usec: Option<Measure>,
-    /// `MemAvailable`; unknown at first.
+    /// `MemAvailable`; initially unknown.
     pub memory_available_bytes: Option<Measure>,
-    /// All of its memory; unknown at first.
+    /// Memory of the whole node; initially unknown.
     pub memory: Option<NodeMemoryRow>,
-    /// Its pressure; unknown at first.
+    /// Pressure of the whole node; initially unknown.
     pub pressure: Option<PressureRow>,
 }
 
@@ -94,9 +94,9 @@ pub struct NodeFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Json")]
 pub enum Measure {
-    /// It is known.
+    /// A known number.
     Known(u64),
-    /// It is not.
+    /// An unknown number.
     Unknown,
 }
 
@@ -113,7 +113,7 @@ impl TryFrom<Json> for Measure {
 }
 
 impl Measure {
-    /// The number, if it is known.
+    /// The number; `None` if unknown.
     ///
     /// ```
     /// assert_eq!(qosm_sdk::testing::Measure::Known(7).known(), Some(7));
@@ -126,7 +126,7 @@ impl Measure {
     }
 }
 
-/// A pod in the contract's terms.
+/// A pod, with the fields of the contract.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -149,22 +149,22 @@ impl Measure {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodDescription {
-    /// `namespace/name`; another pod of the same name replaces this one.
+    /// The pod, as `namespace/name`; another pod with this name replaces it.
     pub name: String,
-    /// The UID; follows from the name when left out.
+    /// The UID; derived from the name when left out.
     pub uid: Option<String>,
-    /// The class that it declares: `LSE`, `LSR`, `LS`, `BE`, `SYSTEM`.
+    /// The QoS class that the pod declares: `LSE`, `LSR`, `LS`, `BE`, `SYSTEM`.
     pub declared_qos: Option<String>,
-    /// `Guaranteed`, `Burstable` (when left out) or `BestEffort`.
+    /// `Guaranteed`, `Burstable` (the default) or `BestEffort`.
     pub kube_qos: Option<String>,
     /// `spec.priority`.
     pub priority: Option<i32>,
-    /// Whether it is pending or running; yes when left out.
+    /// Whether the pod is pending or running; the default is yes.
     pub active: Option<bool>,
     /// `spec.hostPID`.
     #[serde(default)]
     pub host_pid: bool,
-    /// Whether the kubelet runs it from a manifest of its own.
+    /// Whether the kubelet runs the pod from a manifest of its own.
     #[serde(default)]
     pub static_pod: bool,
     /// Labels.
@@ -179,24 +179,24 @@ pub struct PodDescription {
     /// `spec.overhead.memory`.
     #[serde(default)]
     pub memory_overhead_bytes: u64,
-    /// Pod-level request.
+    /// The pod-level memory request.
     pub memory_request_bytes: Option<u64>,
-    /// Pod-level limit.
+    /// The pod-level memory limit.
     pub memory_limit_bytes: Option<u64>,
-    /// Pod-level limit.
+    /// The pod-level CPU limit.
     pub cpu_limit_milli: Option<u64>,
-    /// Effective configuration; left out when the pod is not configured.
+    /// The effective configuration; left out if the pod is not configured.
     #[serde(default)]
     pub config: Map<String, Json>,
-    /// Whether an annotation is part of that; yes when left out, and there is any.
+    /// Whether an annotation is part of the configuration; by default yes if there is a configuration.
     pub annotated: Option<bool>,
-    /// The pod's quota beneath all leases; what a kubelet would write when left out.
+    /// The pod's quota without leases; by default what a kubelet writes.
     pub quota_usec: Option<Quota>,
-    /// The pod's enforcement period; 100000 when left out.
+    /// The pod's enforcement period; 100000 by default.
     pub period_usec: Option<u64>,
 }
 
-/// A container.
+/// A container of a pod in a case file.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -218,13 +218,13 @@ pub struct PodDescription {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContainerFacts {
-    /// Name in the pod.
+    /// Name of the container in the pod.
     pub name: String,
-    /// `regular` (when left out), `init` or `sidecar`.
+    /// `regular` (the default), `init` or `sidecar`.
     pub kind: Option<String>,
-    /// `waiting`, `running` (when left out) or `terminated`.
+    /// `waiting`, `running` (the default) or `terminated`.
     pub state: Option<String>,
-    /// Another number makes it a restarted container, with a new id.
+    /// Number of restarts. A different number makes it a restarted container with a new id.
     #[serde(default)]
     pub restarts: u32,
     /// `requests.cpu`.
@@ -235,18 +235,18 @@ pub struct ContainerFacts {
     pub memory_request_bytes: Option<u64>,
     /// `limits.memory`.
     pub memory_limit_bytes: Option<u64>,
-    /// Other resources by name.
+    /// Other resources, by name.
     #[serde(default)]
     pub extended_resources: BTreeMap<String, ExtendedResourceFacts>,
-    /// CPUs set aside for it alone.
+    /// Number of CPUs that the kubelet assigned to this container exclusively.
     pub exclusive_cpus: Option<u32>,
-    /// Its quota beneath all leases; what a kubelet would write when left out.
+    /// The container's quota without leases; by default what a kubelet writes.
     pub quota_usec: Option<Quota>,
-    /// Its enforcement period; the pod's when left out.
+    /// The container's enforcement period; by default the pod's.
     pub period_usec: Option<u64>,
 }
 
-/// Request and limit of one resource.
+/// Request and limit of an extended resource.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -266,8 +266,8 @@ pub struct ContainerFacts {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExtendedResourceFacts {
-    /// Requested.
+    /// The request; `None` when left out.
     pub request: Option<u64>,
-    /// Limited to.
+    /// The limit; `None` when left out.
     pub limit: Option<u64>,
 }

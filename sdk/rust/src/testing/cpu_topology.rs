@@ -1,10 +1,10 @@
-//! What a case file says of the machine's CPUs.
+//! The machine's CPUs in case files.
 
 use serde::Deserialize;
 
 use crate::CpuManager;
 
-/// The machine's CPUs.
+/// The machine's CPUs in a case file.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -28,15 +28,15 @@ use crate::CpuManager;
 pub struct CpuTopologyRow {
     /// All CPUs that are present.
     pub cpus: Vec<CpuPlaceRow>,
-    /// `none`, `static` or `unknown`, as when left out.
+    /// `none`, `static` or `unknown` (the default).
     pub manager: CpuManagerWord,
     /// CPUs that no pod may use.
     pub reserved: Vec<u32>,
-    /// CPUs that are given to containers alone.
+    /// CPUs that are assigned to containers exclusively.
     pub exclusive: Vec<ExclusiveRow>,
 }
 
-/// What the kubelet's CPU manager does.
+/// The policy of the kubelet's CPU manager.
 ///
 /// ```
 /// use qosm_sdk::testing::{Case, CpuManagerWord};
@@ -55,11 +55,11 @@ pub struct CpuTopologyRow {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CpuManagerWord {
-    /// Nothing.
+    /// No exclusive CPUs.
     None,
-    /// It gives containers CPUs for themselves alone.
+    /// The CPU manager assigns CPUs to containers exclusively.
     Static,
-    /// Not known.
+    /// The policy is not known.
     #[default]
     Unknown,
 }
@@ -93,21 +93,21 @@ impl From<CpuManagerWord> for CpuManager {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CpuPlaceRow {
-    /// The kernel's number.
+    /// The kernel's number of the CPU.
     pub id: u32,
-    /// Its core; one of its own, of the same number, when left out.
+    /// Number of its core; by default the CPU's own number.
     pub core: Option<u32>,
-    /// Its socket; 0 when left out.
+    /// Number of its socket; 0 by default.
     #[serde(default)]
     pub socket: u32,
-    /// Its NUMA node; 0 when left out.
+    /// Number of its NUMA node; 0 by default.
     #[serde(default)]
     pub numa_node: u32,
-    /// Whether it is online; it is when left out.
+    /// Whether the CPU is online; the default is yes.
     pub online: Option<bool>,
 }
 
-/// CPUs that one container has for itself alone.
+/// CPUs that are assigned to one container exclusively.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -126,8 +126,8 @@ pub struct CpuPlaceRow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExclusiveRow {
-    /// `namespace/pod/container`; one that is not known when left out.
+    /// The container, as `namespace/pod/container`; unknown when left out.
     pub container: Option<String>,
-    /// Its CPUs.
+    /// Numbers of the CPUs.
     pub cpus: Vec<u32>,
 }

@@ -1,4 +1,4 @@
-//! Who plays the policy.
+//! Drivers, which run a policy for the runner.
 
 use crate::mock::{
     ClassChange, Columns, Event, EvictionRequest, IoChange, IoRemark, Migration, MockHost, NodeKnobChange, NodeRemark,
@@ -6,40 +6,40 @@ use crate::mock::{
 };
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
-/// What a call brought about.
+/// The effects of one call of a policy.
 ///
 /// ```
 /// assert_eq!(qosm_sdk::testing::Outcome::default().staged, []);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Settings, in order.
+    /// Changes of cgroup settings, in order.
     pub staged: Vec<Staged>,
     /// Migrations started and stopped, in order.
     pub migrations: Vec<Migration>,
-    /// Changes of classes and of who is in them, in order.
+    /// Changes of classes and their members, in order.
     pub classes: Vec<ClassChange>,
-    /// Changes of what is published, in order.
+    /// Changes of published resources, in order.
     pub resources: Vec<ResourceChange>,
     /// Changes of settings of the node's kernel, in order.
     pub node_knobs: Vec<NodeKnobChange>,
     /// Changes of settings of block devices, in order.
     pub io: Vec<IoChange>,
-    /// Evictions asked for and taken back, in order.
+    /// Evictions requested and withdrawn, in order.
     pub evictions: Vec<EvictionRequest>,
-    /// Pods refused.
+    /// Pods that the policy rejected.
     pub rejections: Vec<Rejection>,
     /// Events for pods' owners.
     pub events: Vec<Event>,
-    /// What was wanted and is not done.
+    /// Knob settings that the policy wanted but did not make.
     pub remarks: Vec<Remark>,
-    /// The same of settings of the node's kernel.
+    /// Settings of the node's kernel that the policy wanted but did not make.
     pub node_remarks: Vec<NodeRemark>,
-    /// The same of the cost model of devices.
+    /// Changes to the cost model of devices that the policy wanted but did not make.
     pub io_remarks: Vec<IoRemark>,
 }
 
-/// A policy in whatever form. An `Err` is the policy's own answer, or a trap; nothing of that call counts.
+/// A policy in any form. An `Err` is the policy's own error, or a trap; the call then has no effect.
 ///
 /// ```
 /// use qosm_sdk::mock::Columns;
@@ -65,29 +65,29 @@ pub struct Outcome {
 /// # Ok::<(), qosm_sdk::testing::CaseError>(())
 /// ```
 pub trait Driver {
-    /// Hands over the policy-level configuration, a JSON object.
+    /// Passes the policy-level configuration, a JSON object.
     ///
     /// # Errors
     ///
-    /// What the policy says is wrong with it.
+    /// The policy's error about the configuration.
     fn configure(&mut self, config: &str) -> Result<Outcome, String>;
 
-    /// Hands over pods; `columns` is what can be measured meanwhile.
+    /// Passes pods; `columns` are the current columns of the host.
     ///
     /// # Errors
     ///
     /// Why the policy could not take them.
     fn pods(&mut self, upserted: Vec<PodFacts>, removed: Vec<PodId>, columns: &Columns) -> Result<Outcome, String>;
 
-    /// Has it decide over `columns`.
+    /// Evaluates the policy over `columns`.
     ///
     /// # Errors
     ///
-    /// Why the policy could not.
+    /// Why the policy could not decide.
     fn evaluate(&mut self, tick: Tick, columns: &Columns) -> Result<Outcome, String>;
 }
 
-/// The policy's own code, natively.
+/// A driver that runs the policy's own code natively.
 ///
 /// ```
 /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};

@@ -1,4 +1,4 @@
-//! What a case file expects of a policy.
+//! Expectations of a case file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::block_io::line;
 use crate::mock::{Cpus, IoValue, MAX_CPUS, Value};
 
-/// A migration that is started.
+/// A migration that the policy has to start.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -29,9 +29,9 @@ use crate::mock::{Cpus, IoValue, MAX_CPUS, Value};
 pub struct StartExpectation {
     /// `namespace/pod/container`.
     pub container: String,
-    /// From which nodes.
+    /// Source nodes.
     pub from: Vec<u32>,
-    /// To which nodes.
+    /// Destination nodes.
     pub to: Vec<u32>,
 }
 
@@ -57,13 +57,13 @@ pub struct StartExpectation {
 pub struct Expectation {
     /// `container namespace/pod/container`, `pod namespace/pod`, `tier` and one of `kubepods`, `burstable`, `besteffort`, or `node`.
     pub target: String,
-    /// The knob, e.g. `cpu.quota`; one of a device has it behind, e.g. `io.max 8:16`.
+    /// The knob, e.g. `cpu.quota`; a device setting has the device appended, e.g. `io.max 8:16`.
     pub knob: String,
-    /// What is held from now on.
+    /// The value that is held from now on.
     pub value: Expected,
 }
 
-/// What is held: a number, `max`, a list of CPUs (`[0, 1, 8]` or `"0-1,8"`), shares (`2 shares`), a line of a device
+/// The value of a lease: a number, `max`, a list of CPUs (`[0, 1, 8]` or `"0-1,8"`), shares (`2 shares`), a line of a device
 /// (`rbps=1048576 wbps=max riops=max wiops=120`), or nothing (`released`).
 ///
 /// ```
@@ -76,11 +76,11 @@ pub struct Expectation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Json")]
 pub enum Expected {
-    /// A value.
+    /// A value of a cgroup or kernel setting.
     Held(Value),
-    /// A line of a device.
+    /// A value of a device setting.
     Io(IoValue),
-    /// Nothing any more.
+    /// The lease is released.
     Released,
 }
 
@@ -124,7 +124,7 @@ impl FromStr for Expected {
     }
 }
 
-/// A list such as `0-1,8`.
+/// Parses a list of CPUs such as `0-1,8`.
 fn cpus(list: &str) -> Option<Cpus> {
     let mut cpus: Vec<u32> = Vec::new();
     for range in list.split(',') {
@@ -151,7 +151,7 @@ impl fmt::Display for Expectation {
     }
 }
 
-/// A pod that is refused.
+/// A pod whose configuration the policy rejects.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -169,13 +169,13 @@ impl fmt::Display for Expectation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RejectionExpectation {
-    /// `namespace/name`.
+    /// The pod, as `namespace/name`.
     pub pod: String,
-    /// The field at fault.
+    /// The field that is at fault.
     pub field: String,
 }
 
-/// What is wanted and not done.
+/// A setting that the policy wants but does not make.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -196,13 +196,13 @@ pub struct RejectionExpectation {
 pub struct RemarkExpectation {
     /// As in [`Expectation::target`].
     pub target: String,
-    /// The knob.
+    /// The name of the knob.
     pub knob: String,
-    /// Why not; anything when left out.
+    /// A part of the reason; any when left out.
     pub reason: Option<String>,
 }
 
-/// An event.
+/// An event that the policy emits.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -220,10 +220,10 @@ pub struct RemarkExpectation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventExpectation {
-    /// `namespace/name`.
+    /// The pod, as `namespace/name`.
     pub pod: String,
-    /// Its reason.
+    /// The event's reason.
     pub reason: String,
-    /// What it says; anything when left out.
+    /// The event's message; any when left out.
     pub message: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The world of a case: pods with their ids, what is measured, and who holds what.
+//! The state of a case: pods with their ids, current samples, and leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use crate::{
     ProcessFailure, QosClass, StalledResource, Target, Tier, Topology, Trigger,
 };
 
-/// Thresholds of pressure unless a case says otherwise.
+/// Default threshold and window of pressure triggers, in microseconds.
 const STALL_USEC: u32 = 150_000;
 const STALL_WINDOW_USEC: u32 = 1_000_000;
 
@@ -33,7 +33,7 @@ const STALL_WINDOW_USEC: u32 = 1_000_000;
 pub(super) struct CaseFixture {
     pub(super) leases: BTreeMap<(Target, &'static str), Value>,
     pods: BTreeMap<String, Actor>,
-    /// Names of all pods and containers that ever were, by id.
+    /// Names of all pods and containers that ever existed, by id.
     pod_names: BTreeMap<PodId, String>,
     container_names: BTreeMap<ContainerId, String>,
     /// Ids by name and number of restarts.
@@ -51,19 +51,19 @@ pub(super) struct CaseFixture {
     numa_nodes: Vec<NumaNodeRow>,
     numa: BTreeMap<String, NumaRow>,
     migrations: BTreeMap<String, ProgressRow>,
-    /// The number of each container's latest migration.
+    /// Token of each container's latest migration.
     tokens: BTreeMap<ContainerId, u64>,
     pub(super) held_classes: Held,
-    /// Names of all classes that ever were.
+    /// Names of all classes that were ever defined.
     classes: BTreeSet<String>,
     counted: Counted,
     node_object: Option<NodeObjectRow>,
     pod_objects: BTreeMap<String, PodObjectRow>,
     cluster_config: BTreeMap<String, ConfigKeyRow>,
     pub(super) requests: Requests,
-    /// Whether group identities can be brought into force.
+    /// Whether group identities can take effect.
     pub(super) group_identity: bool,
-    /// Whether containers can be put into core scheduling groups.
+    /// Whether containers can join core scheduling groups.
     pub(super) core_scheduling: bool,
     pub(super) node_settings: NodeSettings,
     pub(super) block_io: BlockIo,
@@ -176,7 +176,7 @@ impl CaseFixture {
         tick.alarms.iter().map(alarm).collect()
     }
 
-    /// The pod or container of that name.
+    /// The tier, pod or container with this name.
     fn named(&self, name: &str, place: &str) -> Result<Target, CaseError> {
         let tiers = [Tier::Guaranteed, Tier::Burstable, Tier::BestEffort].map(Target::Tier).into_iter();
         let pods = self.pods.values().map(|pod| Target::Pod(pod.facts.id));
@@ -213,7 +213,7 @@ impl CaseFixture {
         self.held_classes.change(change);
     }
 
-    /// Whether all classes that the case speaks of were defined at some time.
+    /// Fails if the case names a class that was never defined.
     pub(super) fn check_classes(&self, place: &str) -> Result<(), CaseError> {
         let unknown = self.counted.unknown_class(|class| self.classes.contains(class));
         unknown.map_or(Ok(()), |problem| Err(nonsense(place, problem)))
@@ -274,9 +274,9 @@ impl CaseFixture {
         }
     }
 
-    /// What can be measured now.
+    /// The columns that the policy can read now.
     pub(super) fn columns(&self, exceptions: &[BandwidthRow], place: &str) -> Result<Columns, CaseError> {
-        // The kubelet gives the tier no quota.
+        // The kubelet sets no quota on the tier.
         let tier = Bandwidth {
             target: Target::Tier(Tier::BestEffort),
             quota_usec: None,
@@ -365,7 +365,7 @@ impl CaseFixture {
         Ok(columns)
     }
 
-    /// Volumes of the pods that are there. One of a pod that existed is left out; one of an unheard-of name is an error.
+    /// Volumes of existing pods. Rows of pods that are gone are skipped; rows of pods that never existed are errors.
     fn volumes(&self, place: &str) -> Result<Vec<IoVolume>, CaseError> {
         let mut volumes = Vec::new();
         for (row, device) in &self.block_io.volumes {
@@ -378,7 +378,7 @@ impl CaseFixture {
         Ok(volumes)
     }
 
-    /// What groups use, as their rows say. A row of a pod that existed is left out; one of an unheard-of name is an error.
+    /// Use by groups. Rows of pods that are gone are skipped; rows of pods that never existed are errors.
     fn group_use(&self, place: &str) -> Result<Vec<GroupUse>, CaseError> {
         let mut samples = Vec::new();
         for (name, row) in &self.groups {
@@ -410,7 +410,7 @@ impl CaseFixture {
         self.applications.iter().map(row).collect()
     }
 
-    /// The machine's CPUs. A container that existed and is gone is one that is not known.
+    /// The machine's CPUs. CPUs of a container that is gone count as those of an unknown container.
     fn topology(&self, place: &str) -> Result<Option<Topology>, CaseError> {
         let Some(row) = &self.cpu_topology else { return Ok(None) };
         let mut exclusive = Vec::new();
@@ -432,7 +432,7 @@ impl CaseFixture {
         Ok(Some(Topology { cpus, manager: row.manager.into(), reserved: row.reserved.clone(), exclusive }))
     }
 
-    /// The container of that name, unless it is gone.
+    /// The container with this name; `None` if it is gone.
     fn container_named(&self, name: &str, place: &str) -> Result<Option<ContainerId>, CaseError> {
         let mut containers = self.pods.values().flat_map(|pod| &pod.facts.containers);
         match containers.find(|container| self.container_names.get(&container.id).is_some_and(|known| known == name)) {
@@ -442,7 +442,7 @@ impl CaseFixture {
         }
     }
 
-    /// CPUs in force. Those of a pod or container that is gone are left out; of an unheard-of name they are an error.
+    /// CPUs in force. Rows of pods and containers that are gone are skipped; rows of those that never existed are errors.
     fn sets(&self, place: &str) -> Result<Vec<CpuSet>, CaseError> {
         let tiers = [Tier::Guaranteed, Tier::Burstable, Tier::BestEffort].map(Target::Tier);
         let mut sets = Vec::new();
@@ -462,7 +462,8 @@ impl CaseFixture {
         Ok(sets)
     }
 
-    /// Samples of the containers that run. A sample of one that existed is left out; one of an unheard-of name is an error.
+    /// Samples of running containers. Rows of containers that are gone or do not run are skipped; rows of those that never existed are
+    /// errors.
     fn rows<Row, Sample>(
         &self,
         rows: &BTreeMap<String, Row>,
@@ -670,7 +671,7 @@ fn trigger(row: TriggerRow) -> Trigger {
     }
 }
 
-/// The rows of a pod and its running containers: as the case says them, else what a kubelet writes.
+/// The bandwidth rows of a pod and its running containers: the quotas of the case, else what a kubelet writes.
 fn bandwidth(pod: &PodDescription, facts: &PodFacts) -> Vec<Bandwidth> {
     let pod_period = pod.period_usec.unwrap_or(kubelet::PERIOD_USEC);
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! What a case file says of settings of the node's kernel: what they hold, and what is expected to be set.
+//! Settings of the node's kernel in case files: their values, and the expected settings.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::expectation::{Expectation, Expected};
 use crate::mock::{NodeKnobChange, Value};
 use crate::{NodeKnob, NodeKnobState};
 
-/// How a target is called that is the node.
+/// Name of the target that stands for the node.
 pub(super) const NODE: &str = "node";
 
-/// What they hold without the policy, and what the policy holds.
+/// The values of the settings without the policy, and those that the policy holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeSettings {
     baselines: BTreeMap<NodeKnob, u64>,
@@ -17,7 +17,7 @@ pub(super) struct NodeSettings {
 }
 
 impl NodeSettings {
-    /// Takes what a case says of them; the first name that is none comes back.
+    /// Takes the settings of a case file. Fails on a name that is no setting.
     pub(super) fn take(&mut self, rows: &BTreeMap<String, u64>) -> Result<(), String> {
         let mut baselines = BTreeMap::new();
         for (name, value) in rows {
@@ -37,7 +37,7 @@ impl NodeSettings {
         };
     }
 
-    /// As the policy reads them.
+    /// The settings as the policy reads them.
     pub(super) fn states(&self) -> Vec<NodeKnobState> {
         let state = |knob| {
             let baseline = self.baselines.get(&knob).copied();
@@ -47,7 +47,7 @@ impl NodeSettings {
         NodeKnob::ALL.into_iter().map(state).collect()
     }
 
-    /// What is held otherwise than before.
+    /// Settings that changed.
     pub(super) fn since(&self, before: &Self) -> Vec<Expectation> {
         let number = |value: u64| Expected::Held(Value::from(value));
         let changed = |knob: NodeKnob| {

@@ -1,11 +1,11 @@
-//! What a case file says of the node's memory and pressure, and of what its tiers and pods use.
+//! Memory and pressure of the node, and use by tiers, pods and applications, in case files.
 
 use serde::Deserialize;
 
 use super::tick::{PressureRow, StallRow};
 use crate::{ApplicationUse, Group, GroupMemory, GroupUse, NodeMemory, NodePressure, NodeStall, QosClass, Tier};
 
-/// The node's memory. What is left out is 0; a watermark that is left out is not known.
+/// Memory of the node. Fields that are left out are 0, except watermarks, which are unknown.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -25,23 +25,23 @@ use crate::{ApplicationUse, Group, GroupMemory, GroupUse, NodeMemory, NodePressu
 pub struct NodeMemoryRow {
     /// Physical memory.
     pub total_bytes: u64,
-    /// Unused.
+    /// Free memory.
     pub free_bytes: u64,
-    /// What could be given out without swapping.
+    /// Memory that is available without swapping.
     pub available_bytes: u64,
-    /// Page cache that was used lately.
+    /// Active page cache.
     pub active_file_bytes: u64,
-    /// Page cache that was not.
+    /// Inactive page cache.
     pub inactive_file_bytes: u64,
-    /// The kernel's lowest watermark.
+    /// The kernel's min watermark.
     pub min_mark_bytes: Option<u64>,
-    /// Below it the kernel reclaims.
+    /// The low watermark: below it, the kernel reclaims in the background.
     pub low_mark_bytes: Option<u64>,
-    /// There it stops.
+    /// The high watermark: at it, background reclaim stops.
     pub high_mark_bytes: Option<u64>,
 }
 
-/// What a group used. What is left out is not known.
+/// Use by a group. Fields that are left out are unknown.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -61,21 +61,21 @@ pub struct NodeMemoryRow {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GroupRow {
-    /// CPU time.
+    /// CPU time used, in microseconds.
     pub cpu_usage_usec: Option<u64>,
-    /// Time that its own quota held its threads back.
+    /// Time that the group's own quota throttled its threads.
     pub cpu_throttled_usec: Option<u64>,
-    /// Time that its threads waited for a CPU.
+    /// Time that threads of the group waited for a CPU.
     pub cpu_pressure: Option<StallRow>,
-    /// Its memory.
+    /// Memory of the group.
     pub memory: Option<GroupMemoryRow>,
-    /// Times that it hit its memory limit.
+    /// Times that the group hit its memory limit.
     pub max_events: Option<u64>,
     /// Processes that the OOM killer ended.
     pub oom_kills: Option<u64>,
 }
 
-/// What an application beside Kubernetes used. What is left out is not known.
+/// Use by an application outside Kubernetes. Fields that are left out are unknown.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -94,15 +94,15 @@ pub struct GroupRow {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ApplicationRow {
-    /// Its class of service.
+    /// QoS class of the application.
     pub qos: Option<String>,
-    /// Its priority class.
+    /// Priority class of the application.
     pub priority: Option<String>,
-    /// The tier that its cgroup is in: `kubepods`, `burstable` or `besteffort`.
+    /// The tier that contains its cgroup: `kubepods`, `burstable` or `besteffort`.
     pub tier: Option<String>,
-    /// CPU time.
+    /// CPU time used, in microseconds.
     pub cpu_usage_usec: Option<u64>,
-    /// Its memory.
+    /// Memory of the application.
     pub memory: Option<GroupMemoryRow>,
 }
 
@@ -125,11 +125,11 @@ pub struct ApplicationRow {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GroupMemoryRow {
-    /// All of it.
+    /// All memory charged to the group.
     pub usage_bytes: u64,
-    /// Page cache that was used lately.
+    /// Active page cache.
     pub active_file_bytes: u64,
-    /// Page cache that was not.
+    /// Inactive page cache.
     pub inactive_file_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a case file says of Kubernetes objects and of the cluster ConfigMap.
+//! Kubernetes objects and the cluster ConfigMap in case files.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use crate::mock::{self, ConfigKey};
 use crate::{NodeAmount, NodeObjectFacts, NodeZone, PodId, PodObjectFacts, RestartPolicy};
 
-/// The Node object.
+/// The Node object in a case file.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -30,19 +30,19 @@ use crate::{NodeAmount, NodeObjectFacts, NodeZone, PodId, PodObjectFacts, Restar
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeObjectRow {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// All labels.
     pub labels: BTreeMap<String, String>,
     /// All annotations.
     pub annotations: BTreeMap<String, String>,
-    /// What it has, by name; CPU in thousandths.
+    /// Capacity and allocatable by resource; CPU in thousandths of a CPU.
     pub resources: BTreeMap<String, AmountRow>,
-    /// The same of its NUMA nodes, by number.
+    /// Capacity and allocatable of each NUMA node, by number and resource.
     pub zones: BTreeMap<u32, BTreeMap<String, AmountRow>>,
 }
 
-/// What there is of a resource.
+/// Capacity and allocatable of a resource.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -55,13 +55,13 @@ pub struct NodeObjectRow {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AmountRow {
-    /// All of it.
+    /// `status.capacity`; unset when left out.
     pub capacity: Option<i64>,
-    /// What pods may have.
+    /// `status.allocatable`; unset when left out.
     pub allocatable: Option<i64>,
 }
 
-/// What the object of a pod says.
+/// The Pod object in a case file.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -83,25 +83,25 @@ pub struct AmountRow {
 pub struct PodObjectRow {
     /// All annotations.
     pub annotations: BTreeMap<String, String>,
-    /// When it was created, in seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created_at_sec: Option<i64>,
-    /// Whether it is being deleted.
+    /// Whether the pod is being deleted.
     pub deleting: bool,
-    /// Time that its processes have to end; 30 s when left out.
+    /// Grace period for termination; 30 s by default.
     pub grace_period_sec: Option<u32>,
-    /// Whether the kubelet made the object.
+    /// Whether it is the mirror of a static pod, which the kubelet created.
     pub mirror: bool,
-    /// The kind of what takes care of it.
+    /// Kind of the object's controller.
     pub owner_kind: Option<String>,
-    /// The name of that; `owner` when left out.
+    /// Name of the object's controller; `owner` by default.
     pub owner_name: Option<String>,
-    /// The pod-level request.
+    /// The pod-level CPU request.
     pub cpu_request_milli: Option<u64>,
     /// `Always` (when left out), `OnFailure` or `Never`.
     pub restart_policy: Option<RestartWord>,
 }
 
-/// Whether containers start again.
+/// When the kubelet restarts containers.
 ///
 /// ```
 /// use qosm_sdk::testing::{Case, RestartWord};
@@ -115,7 +115,7 @@ pub struct PodObjectRow {
 /// ```
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub enum RestartWord {
-    /// Whenever they end.
+    /// Whenever they exit.
     Always,
     /// When they fail.
     OnFailure,
@@ -142,9 +142,9 @@ pub enum RestartWord {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ConfigKeyRow {
-    /// What its text says.
+    /// The value of the key, as an object.
     pub value: Map<String, Json>,
-    /// The strategy for this node; the value's `clusterStrategy` when left out.
+    /// The strategy for this node; by default the value's `clusterStrategy`.
     pub strategy: Option<Map<String, Json>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a case file says of resources of the node and of evictions: how they fare, and those that are expected.
+//! Resources of the node and evictions in case files: their states, and the expected requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::mock::{Columns, EvictionRequest, ResourceChange};
 use crate::{EvictionOutcome, EvictionState, Offer, PodId, ResourceState, Urgency};
 
-/// How a published resource fares.
+/// State of a published resource.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -27,17 +27,17 @@ use crate::{EvictionOutcome, EvictionState, Offer, PodId, ResourceState, Urgency
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResourceStateRow {
-    /// Whether the Node has what is published.
+    /// Whether the Node has the published amount.
     pub in_force: bool,
-    /// What the Node has.
+    /// The amount that the Node has.
     #[serde(default)]
     pub amount: u64,
-    /// Why not.
+    /// Why the resource is not in force.
     #[serde(default)]
     pub why: String,
 }
 
-/// What became of an eviction.
+/// State of an eviction.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -59,10 +59,10 @@ pub struct ResourceStateRow {
 pub struct EvictionStateRow {
     /// `pending`, `accepted`, `refused`, `gone` or `killed`.
     pub outcome: String,
-    /// Why it is so.
+    /// Why it has this outcome.
     #[serde(default)]
     pub why: String,
-    /// Time since that is known.
+    /// Time since the outcome became known.
     #[serde(default)]
     pub age_millis: u64,
 }
@@ -80,7 +80,7 @@ impl EvictionStateRow {
     }
 }
 
-/// A resource that is published anew, changed, or withdrawn.
+/// A resource that is published, changed or withdrawn.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -101,14 +101,14 @@ impl EvictionStateRow {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResourceExpectation {
-    /// Its name.
+    /// Name of the resource.
     pub name: String,
-    /// The amount; withdrawn when left out.
+    /// The published amount; the resource is withdrawn when left out.
     pub amount: Option<u64>,
     /// The shares of NUMA nodes.
     #[serde(default)]
     pub zones: BTreeMap<u32, u64>,
-    /// The amount before what others have given away was subtracted.
+    /// The amount before allocations of other schedulers were subtracted.
     pub origin: Option<u64>,
     /// A part of the reason; any when left out.
     pub reason: Option<String>,
@@ -126,7 +126,7 @@ impl fmt::Display for ResourceExpectation {
     }
 }
 
-/// A pod that is to be evicted, or whose eviction is taken back.
+/// A pod whose eviction is requested or withdrawn.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -146,11 +146,11 @@ impl fmt::Display for ResourceExpectation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EvictionExpectation {
-    /// `namespace/name`.
+    /// The pod, as `namespace/name`.
     pub pod: String,
-    /// `soon` or `now`; taken back when left out.
+    /// `soon` or `now`; the request is withdrawn when left out.
     pub urgency: Option<String>,
-    /// Seconds between SIGTERM and SIGKILL; the pod's own when left out.
+    /// Seconds between SIGTERM and SIGKILL; by default the pod's own grace period.
     pub grace_period_seconds: Option<u32>,
     /// The reason; any when left out.
     pub reason: Option<String>,
@@ -170,7 +170,7 @@ impl EvictionExpectation {
         }
     }
 
-    /// Leaves of reason and message what the case tells of them.
+    /// Reduces reason and message of the found requests to what the case expects of them.
     pub(super) fn tell(expected: &[Self], found: &mut [Self]) {
         for one in found {
             let is_like = |other: &&Self| (&other.pod, &other.urgency) == (&one.pod, &one.urgency);
@@ -196,7 +196,7 @@ impl fmt::Display for EvictionExpectation {
     }
 }
 
-/// What the policy has published, and how that and its evictions fare.
+/// The resources that the policy published, and the states of resources and evictions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests {
     published: BTreeMap<String, (Offer, String)>,
@@ -214,7 +214,7 @@ impl Requests {
         }
     }
 
-    /// What is published otherwise than before.
+    /// Resources that changed.
     pub(super) fn since(&self, before: &Self) -> Vec<ResourceExpectation> {
         let offer = |requests: &Self, name: &String| requests.published.get(name).map(|(offer, _)| offer.clone());
         let names =
@@ -239,7 +239,7 @@ impl Requests {
         changed.map(expectation).collect()
     }
 
-    /// Puts in how they fare. `uid` is a pod's; the first name or word that makes no sense comes back.
+    /// Adds the states of resources and evictions to the columns. `uid` returns a pod's UID. Fails on the first unknown name or word.
     pub(super) fn show(&self, columns: &mut Columns, uid: impl Fn(&str) -> Option<String>) -> Result<(), String> {
         let states = self.states.iter().map(|(name, row)| ResourceState {
             name: name.clone(),
@@ -257,13 +257,13 @@ impl Requests {
     }
 }
 
-/// The UID of a pod that a case does not give one.
+/// The default UID of a pod in a case file.
 pub(super) fn uid(name: &str) -> Option<String> {
     let (namespace, name) = name.split_once('/')?;
     Some(format!("uid-of-{namespace}-{name}"))
 }
 
-/// An eviction, with the pod's name.
+/// Converts eviction requests to expectations, with the pod's name.
 pub(super) fn evictions(
     requests: Vec<EvictionRequest>,
     name: impl Fn(PodId) -> String,

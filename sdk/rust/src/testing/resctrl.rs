@@ -1,4 +1,4 @@
-//! What a case file says of caches and memory bandwidth: what is counted, and the classes that are expected.
+//! Caches and memory bandwidth in case files: their use, and the expected classes.
 
 #[cfg(test)]
 mod tests;
@@ -14,11 +14,11 @@ use crate::{
     Target,
 };
 
-/// Unless a case says otherwise.
+/// Defaults of a cache: number of ways, and size.
 const WAYS: u32 = 10;
 const CACHE_BYTES: u64 = 20 << 20;
 
-/// A cache, and the memory bandwidth behind it.
+/// A cache and the memory bandwidth behind it, in a case file.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -36,17 +36,17 @@ const CACHE_BYTES: u64 = 20 << 20;
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CacheDomainRow {
-    /// Its number.
+    /// Number of the domain.
     pub id: u32,
-    /// Ways that can be handed out, 0 = none; 10 when left out.
+    /// Ways that can be allocated; 0 = the cache cannot be divided. 10 by default.
     pub ways: Option<u32>,
-    /// Size; 20 MiB when left out.
+    /// Size of the cache; 20 MiB by default.
     pub cache_bytes: Option<u64>,
-    /// Whether its memory bandwidth can be divided; yes when left out.
+    /// Whether the memory bandwidth can be divided; the default is yes.
     pub divides_bandwidth: Option<bool>,
 }
 
-/// What was counted on one domain; what is left out is not counted.
+/// Use of one domain; fields that are left out are not counted.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -69,15 +69,15 @@ pub struct CacheDomainRow {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct UsageRow {
-    /// What lies in the cache.
+    /// Bytes that occupy the cache.
     pub occupancy_bytes: Option<u64>,
-    /// Moved to and from the memory of the same NUMA node.
+    /// Bytes moved to and from the memory of the same NUMA node.
     pub local_bytes: Option<u64>,
-    /// Moved to and from any memory.
+    /// Bytes moved to and from any memory.
     pub total_bytes: Option<u64>,
 }
 
-/// How a class fares.
+/// State of a class.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -96,14 +96,14 @@ pub struct UsageRow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClassStateRow {
-    /// Whether its shares are in force.
+    /// Whether the class's shares are in force.
     pub in_force: bool,
-    /// Why not, or what of it is not.
+    /// Why not, or which part is not.
     #[serde(default)]
     pub why: String,
 }
 
-/// What a class may use on one domain; what is left out is not said.
+/// Share of a class on one domain; fields that are left out are unrestricted.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -121,13 +121,13 @@ pub struct ClassStateRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ShareRow {
-    /// Range of the ways, from and to in percent.
+    /// Range of the ways, start and end in percent.
     pub cache_percent: Option<(u32, u32)>,
-    /// Exactly these ways, a bit for each.
+    /// Bit mask of the ways.
     pub cache_mask: Option<u64>,
-    /// So many percent of the memory bandwidth.
+    /// Percentage of the memory bandwidth.
     pub bandwidth_percent: Option<u32>,
-    /// So many megabytes a second.
+    /// Memory bandwidth in megabytes per second.
     pub bandwidth_megabytes: Option<u32>,
 }
 
@@ -151,25 +151,25 @@ pub struct ShareRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClassExpectation {
-    /// Its name.
+    /// Name of the class.
     pub class: String,
-    /// Whether it is given up; then nothing else is said.
+    /// Whether the class is given up; the other fields are then left out.
     pub undefined: bool,
-    /// Range of the ways, from and to in percent; all when left out.
+    /// Range of the ways, start and end in percent; all ways when left out.
     pub cache_percent: Option<(u32, u32)>,
-    /// Exactly these ways instead.
+    /// Bit mask of the ways, instead of `cache_percent`.
     pub cache_mask: Option<u64>,
-    /// So many percent of the memory bandwidth; all when left out.
+    /// Percentage of the memory bandwidth; all of it when left out.
     pub bandwidth_percent: Option<u32>,
-    /// So many megabytes a second instead.
+    /// Memory bandwidth in megabytes per second, instead of `bandwidth_percent`.
     pub bandwidth_megabytes: Option<u32>,
-    /// Domains that differ.
+    /// Shares of individual domains.
     pub domains: BTreeMap<u32, ShareRow>,
-    /// A part of what is said of why; anything when left out.
+    /// A part of the reason; any when left out.
     pub reason: Option<String>,
 }
 
-/// A pod or container that is put into a class, or taken out of it.
+/// A pod or container that is assigned to a class, or taken out of it.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -189,9 +189,9 @@ pub struct ClassExpectation {
 pub struct MemberExpectation {
     /// `pod namespace/name` or `container namespace/name/container`.
     pub target: String,
-    /// In which class it is from now on; in none when left out.
+    /// The class from now on; none when left out.
     pub class: Option<String>,
-    /// A part of what is said of why; anything when left out.
+    /// A part of the reason; any when left out.
     pub reason: Option<String>,
 }
 
@@ -256,7 +256,7 @@ impl From<Share> for ShareRow {
     }
 }
 
-/// A class as it is defined.
+/// The definition of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Defined {
     share: ShareRow,
@@ -264,16 +264,16 @@ struct Defined {
     reason: String,
 }
 
-/// The classes of a case, and who is in them.
+/// The classes of a case, and their members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     defined: BTreeMap<String, Defined>,
-    /// With what was said of why.
+    /// Class and reason, by member.
     members: BTreeMap<Target, (String, String)>,
 }
 
 impl Held {
-    /// Takes one change.
+    /// Applies one change.
     pub(super) fn change(&mut self, change: ClassChange) {
         match change {
             ClassChange::Define { class, share, domains, reason } => {
@@ -289,7 +289,7 @@ impl Held {
         }
     }
 
-    /// Forgets members that are gone.
+    /// Drops members that are gone.
     pub(super) fn retain(&mut self, exists: impl Fn(Target) -> bool) {
         self.members.retain(|target, _| exists(*target));
     }
@@ -298,7 +298,7 @@ impl Held {
         self.defined.contains_key(class)
     }
 
-    /// The classes that differ from those before. A reason alone is no difference.
+    /// Classes that changed. A different reason alone is no change.
     pub(super) fn classes_since(&self, before: &Self) -> Vec<ClassExpectation> {
         let same = |one: &Defined, other: &Defined| (one.share, &one.domains) == (other.share, &other.domains);
         let given_up = before.defined.keys().filter(|class| !self.defined.contains_key(*class));
@@ -324,7 +324,7 @@ impl Held {
         new.chain(given_up).collect()
     }
 
-    /// Who has changed class since.
+    /// Members whose class changed.
     pub(super) fn members_since(
         &self,
         before: &Self,
@@ -345,7 +345,7 @@ impl Held {
     }
 }
 
-/// What is counted, as the latest tick has it that says so.
+/// The current use of caches and memory bandwidth, from the latest tick that sets it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     pub(super) domains: Vec<CacheDomainRow>,
@@ -356,7 +356,8 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Puts in all but the containers, which are the caller's to name. A class shows once the policy has defined it.
+    /// Adds the rows to the columns, except those of containers, for which the caller knows the ids. Rows of a class appear once the policy
+    /// has defined it.
     pub(super) fn show(&self, held: &Held, columns: &mut Columns) {
         let is_defined = |class: &&String| held.is_defined(class);
         columns.cache_domains = self.domains.iter().map(CacheDomainRow::domain).collect();
@@ -370,12 +371,12 @@ impl Counted {
             .collect();
     }
 
-    /// A container's sample.
+    /// The sample of a container.
     pub(super) fn container(container: ContainerId, row: &BTreeMap<u32, UsageRow>) -> ContainerUsage {
         ContainerUsage { container, usage: usages(row) }
     }
 
-    /// The first slip of the pen: a domain that there is none of.
+    /// Describes the first domain that a row names and the case does not have.
     pub(super) fn slip(&self) -> Option<String> {
         let rows = self.classes.values().chain(self.containers.values()).chain([&self.rest]);
         let is_there = |id: &u32| self.domains.iter().any(|domain| domain.id == *id);
@@ -383,7 +384,7 @@ impl Counted {
         Some(format!("there is no cache domain {id}"))
     }
 
-    /// The first class that is referred to and not defined.
+    /// Describes the first class that a row names and the policy never defined.
     pub(super) fn unknown_class(&self, is_known: impl Fn(&str) -> bool) -> Option<String> {
         let class = self.classes.keys().chain(self.states.keys()).find(|class| !is_known(class))?;
         Some(format!("class `{class}` was never defined"))
@@ -411,7 +412,7 @@ fn usages(rows: &BTreeMap<u32, UsageRow>) -> Vec<CacheUsage> {
     rows.iter().map(usage).collect()
 }
 
-/// Leaves of each reason what the case tells of it: a part that is found, or nothing where it tells none.
+/// Reduces each found reason to the part that the case expects, or to nothing if the case expects none.
 pub(super) fn tell_reasons<T>(
     expected: &[T],
     found: &mut [T],
@@ -424,7 +425,7 @@ pub(super) fn tell_reasons<T>(
         match told {
             None => put(one, None),
             Some(part) if reason(one).as_ref().is_some_and(|whole| whole.contains(&part)) => put(one, Some(part)),
-            // Stays as it is, and shows as a difference.
+            // The reason does not match: keep it, so that it shows up as a difference.
             Some(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Plays cases and compares.
+//! The runner: plays cases and compares the results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use super::tick::TickFacts;
 use crate::mock::Value;
 use crate::{Target, Tick};
 
-/// Why a case does not hold.
+/// Why a case fails.
 ///
 /// ```
 /// use qosm_sdk::testing::{Case, CaseError};
@@ -32,35 +32,35 @@ pub enum CaseError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    /// It is no case.
+    /// The file is not a valid case.
     #[error("is no case: {0}")]
     Malformed(String),
-    /// It names something that it does not describe, or a word that does not exist.
+    /// The case names something that does not exist in it, or an unknown word.
     #[error("{place}: {problem}")]
     Nonsense {
-        /// Where in the case.
+        /// Position in the case.
         place: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A call failed that should not, or the other way round.
+    /// A call failed unexpectedly, or succeeded unexpectedly.
     #[error("{place}: expected {expected}, but {found}")]
     Call {
-        /// Where in the case.
+        /// Position in the case.
         place: String,
-        /// How the call should have ended.
+        /// Expected result of the call.
         expected: String,
-        /// How it ended.
+        /// Actual result of the call.
         found: String,
     },
-    /// Other leases, refusals or events than expected.
+    /// Leases, rejections, events or other effects differ from the expectations.
     #[error("{place}: {}", differences(.missing, .unexpected))]
     Different {
-        /// Where in the case.
+        /// Position in the case.
         place: String,
-        /// What should have come.
+        /// Expected effects that did not happen.
         missing: Vec<String>,
-        /// What came instead.
+        /// Effects that were not expected.
         unexpected: Vec<String>,
     },
 }
@@ -71,7 +71,7 @@ fn differences(missing: &[String], unexpected: &[String]) -> String {
     format!("not as expected (- missing, + unexpected):{}{}", lines("-", missing), lines("+", unexpected))
 }
 
-/// The cases of a folder that do not hold. Prints as a list in both `Display` and `Debug`, so a test may return it.
+/// The cases of a folder that failed. `Display` and `Debug` both print them as a list, so a test may return it.
 ///
 /// ```
 /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
@@ -91,9 +91,9 @@ fn differences(missing: &[String], unexpected: &[String]) -> String {
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Failures {
-    /// Files and what is wrong with them.
+    /// Files, with the error of each.
     pub failed: Vec<(PathBuf, CaseError)>,
-    /// How many cases were played.
+    /// Number of cases played.
     pub played: usize,
 }
 
@@ -110,11 +110,11 @@ impl fmt::Debug for Failures {
     }
 }
 
-/// Plays every `*.yaml` of a folder, in the order of their names, each to a driver of its own.
+/// Plays every `*.yaml` file of a folder, in the order of their names, each to a new driver.
 ///
 /// # Errors
 ///
-/// All that do not hold. A folder without cases is an error too: a test that plays nothing shows nothing.
+/// All cases that fail. A folder without cases is an error too, because a test that plays nothing shows nothing.
 ///
 /// ```
 /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
@@ -182,7 +182,7 @@ impl Case {
 ///
 /// # Errors
 ///
-/// The first thing that is not as expected.
+/// The first difference from the expectations.
 ///
 /// ```
 /// # use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Tick};
@@ -223,12 +223,12 @@ struct Run<'a, D> {
     driver: &'a mut D,
 }
 
-/// What calls brought about besides leases.
+/// Effects of the calls of a tick, other than leases.
 #[derive(Default)]
 struct Observed {
     rejections: Vec<RejectionExpectation>,
     events: Vec<EventExpectation>,
-    /// Of the last call.
+    /// Remarks of the last call.
     remarks: Vec<RemarkExpectation>,
     starts: Vec<StartExpectation>,
     stops: Vec<String>,
@@ -301,7 +301,7 @@ impl<D: Driver> Run<'_, D> {
         compare(place, facts.stale_after_seconds.as_slice(), stale_after.as_slice(), seconds)?;
         EvictionExpectation::tell(&facts.evicted, &mut observed.evictions);
         compare(place, &facts.evicted, &observed.evictions, ToString::to_string)?;
-        // What an event says matters only where the case tells it.
+        // The message of an event counts only if the case expects one.
         let told = |found: &EventExpectation| {
             let like = |expected: &&EventExpectation| (&expected.pod, &expected.reason) == (&found.pod, &found.reason);
             facts.events.iter().filter(like).any(|expected| expected.message.is_some())
@@ -345,7 +345,7 @@ impl<D: Driver> Run<'_, D> {
             self.fixture.block_io.take_volumes(rows).map_err(nonsense)?;
         }
         if !facts.upsert.is_empty() || !facts.remove.is_empty() {
-            // Names of pods that go stay known until what the call did to them was recorded.
+            // Keep the names of removed pods until the effects of the call on them are recorded.
             let removed = facts.remove.iter().map(|name| self.fixture.pod_id(name, place)).collect::<Result<_, _>>()?;
             let upserted = self.fixture.upsert(&facts.upsert, place)?;
             self.fixture.remove(&facts.remove);
@@ -439,7 +439,7 @@ impl<D: Driver> Run<'_, D> {
         let after = &self.fixture.leases;
         let taken = after.iter().filter(|(key, value)| before.get(key) != Some(value));
         let taken = taken.map(|(key, value)| (key, Expected::Held(*value)));
-        // A target that vanished gave up its leases by itself; that is no decision of the policy.
+        // The leases of a vanished target end without a decision of the policy, so they are no difference.
         let given_up = before.keys().filter(|key| !after.contains_key(key) && self.fixture.exists(key.0));
         let given_up = given_up.map(|key| (key, Expected::Released));
         taken

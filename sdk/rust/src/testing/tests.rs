@@ -1,11 +1,11 @@
-//! The runner, on a policy that holds what its configuration says.
+//! The runner, with a policy that holds what its configuration says.
 
 use serde::Deserialize;
 
 use super::*;
 use crate::{Description, EventKind, Host, Pod, PodId, Policy, Rejection, Target, Tick};
 
-/// Holds `quota` on every container of a pod, and fails on demand.
+/// Holds `quota` on every container of a pod, and fails if configured to.
 #[derive(Default)]
 struct Obedient {
     fail: bool,

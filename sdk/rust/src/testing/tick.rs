@@ -1,4 +1,4 @@
-//! What a case file says of a tick: what happens, and what is measured.
+//! Ticks of a case file: events, samples and expectations.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpe
 use crate::counters::{CpuRow, MemoryRow};
 use crate::{ContainerId, PressureSample, Stall};
 
-/// One tick.
+/// One tick. Rows that are "kept" stay in force until a later tick gives new ones, `{}` or `[]` for none.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -36,80 +36,80 @@ use crate::{ContainerId, PressureSample, Stall};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TickFacts {
-    /// What it shows.
+    /// What the tick shows, in one sentence.
     pub about: String,
-    /// Time since the tick before; 1000 when left out.
+    /// Time since the previous tick; 1000 by default.
     pub window_millis: Option<u64>,
-    /// `interval` (when left out), `podsChanged`, `configChanged` or `alarm`.
+    /// `interval` (the default), `podsChanged`, `configChanged` or `alarm`.
     pub cause: Option<String>,
-    /// Triggers that fired; for this tick alone.
+    /// Triggers that fired; for this tick only.
     pub alarms: Vec<AlarmRow>,
-    /// How often the tick is played; `expect` is what changes from before the first to after the last time. 1 when left out.
+    /// How often the tick is played; 1 by default. `expect` lists what changes from before the first to after the last time.
     pub repeat: Option<u32>,
     /// New policy-level configuration.
     pub configure: Option<Map<String, Json>>,
     /// Pods that are new or changed.
     pub upsert: Vec<PodDescription>,
-    /// Names of pods that are gone.
+    /// Names of removed pods.
     pub remove: Vec<String>,
-    /// What is new about the node.
+    /// Changed facts about the node.
     pub node: NodeFacts,
-    /// CPU samples by `namespace/pod/container`; stay until they are said anew, `{}` for none.
+    /// CPU samples by `namespace/pod/container`; kept.
     pub cpu: Option<BTreeMap<String, CpuRow>>,
-    /// Memory samples; stay likewise.
+    /// Memory samples by `namespace/pod/container`; kept.
     pub memory: Option<BTreeMap<String, MemoryRow>>,
-    /// Pressure samples; stay likewise.
+    /// Pressure samples by `namespace/pod/container`; kept.
     pub pressure: Option<BTreeMap<String, PressureRow>>,
-    /// What groups use: `kubepods`, `burstable`, `besteffort`, `outside`, and pods by `namespace/name`; stay likewise.
+    /// Use by groups: `kubepods`, `burstable`, `besteffort`, `outside`, and pods by `namespace/name`; kept.
     pub groups: Option<BTreeMap<String, GroupRow>>,
-    /// What applications beside Kubernetes use, by name; stay likewise.
+    /// Use by applications outside Kubernetes, by name; kept.
     pub applications: Option<BTreeMap<String, ApplicationRow>>,
-    /// The machine's CPUs; stay likewise.
+    /// The machine's CPUs; kept.
     pub cpu_topology: Option<CpuTopologyRow>,
-    /// CPUs in force, named as targets are in expectations (`tier besteffort`, `pod default/web`, `container default/web/app`); stay likewise.
+    /// CPUs in force, by target as in expectations (`tier besteffort`, `pod default/web`, `container default/web/app`); kept.
     pub cpu_sets: Option<BTreeMap<String, Vec<u32>>>,
-    /// The NUMA nodes; stay likewise.
+    /// The NUMA nodes; kept.
     pub numa_nodes: Option<Vec<NumaNodeRow>>,
-    /// NUMA samples; stay likewise.
+    /// NUMA samples by `namespace/pod/container`; kept.
     pub numa: Option<BTreeMap<String, NumaRow>>,
-    /// How far migrations are; stay likewise.
+    /// Progress of migrations by `namespace/pod/container`; kept.
     pub migrations: Option<BTreeMap<String, ProgressRow>>,
-    /// Caches that can be divided or counted; stay likewise.
+    /// Caches and the memory bandwidth behind them; kept.
     pub cache_domains: Option<Vec<CacheDomainRow>>,
-    /// What classes use, by name and domain; stay likewise. A class shows once the policy has defined it.
+    /// Use by classes, by name and domain; kept. A class appears once the policy has defined it.
     pub class_usage: Option<BTreeMap<String, BTreeMap<u32, UsageRow>>>,
-    /// What containers use, by name and domain; stay likewise.
+    /// Use by containers, by `namespace/pod/container` and domain; kept.
     pub container_usage: Option<BTreeMap<String, BTreeMap<u32, UsageRow>>>,
-    /// What those use that are in no class, by domain; stay likewise.
+    /// Use by everything that is in no class, by domain; kept.
     pub rest_usage: Option<BTreeMap<u32, UsageRow>>,
-    /// How classes fare; stay likewise.
+    /// States of classes, by name; kept.
     pub class_states: Option<BTreeMap<String, ClassStateRow>>,
-    /// The Node object; stays likewise. Not known at first.
+    /// The Node object; kept. Initially unknown.
     pub node_object: Option<NodeObjectRow>,
-    /// What Pod objects say, by `namespace/name`; stay likewise. A pod without a row is a bare one that stays.
+    /// Pod objects by `namespace/name`; kept. A pod without a row has no owner and is not being deleted.
     pub pod_objects: Option<BTreeMap<String, PodObjectRow>>,
-    /// The cluster ConfigMap, by key; stays likewise.
+    /// The cluster ConfigMap, by key; kept.
     pub cluster_config: Option<BTreeMap<String, ConfigKeyRow>>,
-    /// Whether group identities can be brought into force; stays likewise, and cannot be at first.
+    /// Whether group identities can take effect; kept. Initially no.
     pub group_identity: Option<bool>,
-    /// Whether containers can be put into core scheduling groups; stays likewise, and cannot be at first.
+    /// Whether containers can join core scheduling groups; kept. Initially no.
     pub core_scheduling: Option<bool>,
-    /// What settings of the node's kernel hold without the policy, by the names of knobs; stay likewise. Those that are left out this kernel
-    /// does not have.
+    /// Values of the node's kernel settings without the policy, by name of the knob; kept. This kernel does not have the settings that are
+    /// left out.
     pub node_knobs: Option<BTreeMap<String, u64>>,
-    /// The block devices of the node; stay likewise.
+    /// The block devices of the node; kept.
     pub block_devices: Option<Vec<BlockDeviceRow>>,
-    /// Volumes of pods on them; stay likewise.
+    /// Volumes of pods on block devices; kept.
     pub pod_volumes: Option<Vec<PodVolumeRow>>,
-    /// How published resources fare, by name; stay likewise.
+    /// States of published resources, by name; kept.
     pub resource_states: Option<BTreeMap<String, ResourceStateRow>>,
-    /// What became of evictions, by the pod's name; stay likewise.
+    /// States of evictions, by `namespace/name` of the pod; kept.
     pub eviction_states: Option<BTreeMap<String, EvictionStateRow>>,
-    /// Rows of the bandwidth column that differ from what is held; for this tick alone.
+    /// Rows of the bandwidth column that differ from the leases; for this tick only.
     pub bandwidth: Vec<BandwidthRow>,
-    /// All that changes.
+    /// All leases that change.
     pub expect: Vec<Expectation>,
-    /// Pods that are refused.
+    /// Pods whose configuration the policy rejects.
     pub rejections: Vec<RejectionExpectation>,
     /// Migrations that are started.
     pub starts: Vec<StartExpectation>,
@@ -117,19 +117,19 @@ pub struct TickFacts {
     pub stops: Vec<String>,
     /// Classes that are defined, changed or given up.
     pub classes: Vec<ClassExpectation>,
-    /// Pods and containers that come into another class, or out of theirs.
+    /// Pods and containers whose class changes.
     pub members: Vec<MemberExpectation>,
     /// Resources that are published, changed or withdrawn.
     pub published: Vec<ResourceExpectation>,
-    /// How long resources hold from now on without a word of the agent; left out where that stays.
+    /// New time, in seconds, that resources stay valid without a sign of life from the agent; left out if it does not change.
     pub stale_after_seconds: Option<u32>,
-    /// Pods that are to be evicted, or whose eviction is taken back.
+    /// Pods whose eviction is requested or withdrawn.
     pub evicted: Vec<EvictionExpectation>,
     /// Events that are emitted, in order.
     pub events: Vec<EventExpectation>,
-    /// What is wanted and not done after the tick's last evaluation; not looked at when left out.
+    /// Remarks of the tick's last evaluation; not compared when left out.
     pub remarks: Option<Vec<RemarkExpectation>>,
-    /// A part of the error with which a call fails; its settings are dropped.
+    /// A part of the error with which a call fails. The settings of that call are dropped.
     pub error: Option<String>,
 }
 
@@ -155,13 +155,13 @@ pub struct TickFacts {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AlarmRow {
-    /// Which.
+    /// The trigger.
     pub trigger: TriggerRow,
-    /// As in [`Expectation::target`]; the node when left out.
+    /// The target, as in [`Expectation::target`]; the node when left out.
     pub target: Option<String>,
 }
 
-/// What a policy can ask to be woken by, e.g. `throttling` or `{pressure: {scope: node, resource: memory}}`.
+/// An event that can trigger an evaluation, e.g. `throttling` or `{pressure: {scope: node, resource: memory}}`.
 ///
 /// ```
 /// use qosm_sdk::testing::{Case, TriggerRow};
@@ -185,11 +185,11 @@ pub struct AlarmRow {
 pub enum TriggerRow {
     /// A container used up its quota.
     Throttling,
-    /// Pressure above a threshold.
+    /// Pressure rose above a threshold.
     Pressure(PressureTriggerRow),
-    /// `memory.high`, the limit, or the OOM killer.
+    /// A container exceeded `memory.high`, hit its limit, or the OOM killer ended a process.
     MemoryEvents,
-    /// A container's cgroup appeared.
+    /// The cgroup of a container appeared.
     ContainerStarted,
 }
 
@@ -220,16 +220,16 @@ pub struct PressureTriggerRow {
     pub scope: ScopeWord,
     /// `cpu`, `memory` or `io`.
     pub resource: ResourceWord,
-    /// Whether all have to wait; any of them when left out.
+    /// Whether all tasks have to stall at once; any of them by default.
     #[serde(default)]
     pub full: bool,
-    /// Time lost; 150000 when left out.
+    /// Stall time in microseconds; 150000 by default.
     pub stall_usec: Option<u32>,
-    /// The window; 1000000 when left out.
+    /// The window in microseconds; 1000000 by default.
     pub window_usec: Option<u32>,
 }
 
-/// Whose pressure.
+/// The scope of a pressure trigger.
 ///
 /// ```
 /// use qosm_sdk::testing::{Case, ScopeWord, TriggerRow};
@@ -252,15 +252,15 @@ pub struct PressureTriggerRow {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ScopeWord {
-    /// The node's.
+    /// The whole node.
     Node,
-    /// A pod's.
+    /// Each pod that is configured for the policy.
     Pod,
-    /// A container's.
+    /// Each container of those pods.
     Container,
 }
 
-/// What there is too little of.
+/// The resource that tasks wait for.
 ///
 /// ```
 /// use qosm_sdk::testing::{Case, ResourceWord, TriggerRow};
@@ -283,7 +283,7 @@ pub enum ScopeWord {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ResourceWord {
-    /// A CPU.
+    /// CPU time.
     Cpu,
     /// Memory.
     Memory,
@@ -291,7 +291,7 @@ pub enum ResourceWord {
     Io,
 }
 
-/// Pressure of a container or of the node.
+/// Pressure of a container or of the node, as stall times.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -328,7 +328,7 @@ impl PressureRow {
     }
 }
 
-/// Time lost.
+/// Stall times for one resource, in microseconds.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -348,13 +348,13 @@ impl PressureRow {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StallRow {
-    /// By some threads.
+    /// Time in which at least one thread waited.
     pub some_usec: u64,
-    /// By all.
+    /// Time in which all threads waited at once.
     pub full_usec: u64,
 }
 
-/// A NUMA node.
+/// A NUMA node in a case file.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -372,15 +372,15 @@ pub struct StallRow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumaNodeRow {
-    /// Its number.
+    /// Number of the node.
     pub id: u32,
-    /// How many CPUs it has; 2 when left out.
+    /// Number of its CPUs; 2 by default.
     pub cpus: Option<u32>,
-    /// Memory on it; 16 GiB when left out.
+    /// Memory of the node; 16 GiB by default.
     pub memory_bytes: Option<u64>,
-    /// Of that, what could be used; half of it when left out.
+    /// Memory that is available on it; by default half of `memory_bytes`.
     pub available_bytes: Option<u64>,
-    /// Distances; 10 to itself and 20 to all others when left out.
+    /// Distances to all nodes; by default 10 to itself and 20 to others.
     #[serde(default)]
     pub distances: Vec<u32>,
 }
@@ -405,17 +405,17 @@ pub struct NumaNodeRow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumaRow {
-    /// What tells this life of the container from others; follows from the container when left out.
+    /// Number that identifies this instance of the container; by default derived from the container.
     pub identity: Option<u64>,
-    /// Nodes of its CPUs.
+    /// Nodes of the CPUs on which the container may run.
     pub cpu_nodes: Vec<u32>,
-    /// Nodes of its memory; all when left out.
+    /// Nodes on which the container may have memory; by default all.
     pub memory_nodes: Option<Vec<u32>>,
-    /// Pages by node.
+    /// Number of pages by node.
     pub pages: BTreeMap<u32, u64>,
 }
 
-/// How far a migration is.
+/// Progress of a migration.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -437,29 +437,29 @@ pub struct NumaRow {
 pub struct ProgressRow {
     /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
     pub state: String,
-    /// The number that it was started with; the latest of the container when left out.
+    /// The token of the migration; by default that of the container's latest.
     pub token: Option<u64>,
-    /// Pages in the wrong place.
+    /// Pages found in the wrong place.
     #[serde(default)]
     pub pages_found: u64,
     /// Pages that were moved.
     #[serde(default)]
     pub pages_moved: u64,
-    /// Pages that stay, by error.
+    /// Number of pages that could not be moved, by error.
     #[serde(default)]
     pub pages_failed: BTreeMap<String, u64>,
-    /// Pages for which there was no room.
+    /// Pages that were not tried because the destination has no room.
     #[serde(default)]
     pub pages_without_room: u64,
-    /// Processes that failed: number and error.
+    /// Errors of processes that could not be worked on, by process ID.
     #[serde(default)]
     pub failures: BTreeMap<u32, String>,
-    /// Why it failed or waits.
+    /// Why the migration failed or waits.
     #[serde(default)]
     pub why: String,
 }
 
-/// A quota that is not what is held.
+/// A row of the bandwidth column whose quota differs from the lease.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
@@ -477,9 +477,9 @@ pub struct ProgressRow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BandwidthRow {
-    /// As in [`Expectation::target`].
+    /// The target, as in [`Expectation::target`].
     pub target: String,
-    /// The quota in force; `unreadable` takes the row out.
+    /// The quota in force; `unreadable` removes the row.
     pub quota_usec: Quota,
 }
 
@@ -495,11 +495,11 @@ pub struct BandwidthRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Json")]
 pub enum Quota {
-    /// So many microseconds each period.
+    /// Microseconds per period.
     Micros(u64),
     /// Unlimited.
     Max,
-    /// The file cannot be read.
+    /// The file is unreadable, so the row is missing.
     Unreadable,
 }
 

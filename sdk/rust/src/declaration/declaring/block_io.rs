@@ -1,4 +1,4 @@
-//! Settings of block devices, which are sent where they differ.
+//! Block device settings; only differences are sent.
 
 use std::sync::Arc;
 

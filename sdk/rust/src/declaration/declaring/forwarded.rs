@@ -1,4 +1,4 @@
-//! What is no declaration goes to the node's host as it is.
+//! Calls that declare nothing go to the node's host unchanged.
 
 use super::Declaring;
 use crate::{

@@ -1,4 +1,4 @@
-//! Rows of caches and classes, on a policy that puts who asks into a class as wide as he asks.
+//! Rows of caches and classes, with a policy that puts each configured pod into a class of the share that it asks for.
 
 use serde::Deserialize;
 
