@@ -1,10 +1,10 @@
-//! Takes the templates of `qosm policy new`, and the SDK that they need, into the binary.
+//! Embeds the templates of `qosm policy new`, and the SDK that they need, in the binary.
 
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is taken: its name in the source, and where it lies in the repository.
+/// The embedded trees: name of the constant, and path in the repository.
 const TREES: [(&str, &str); 4] = [
     ("TEMPLATE_RUST", "sdk/templates/rust"),
     ("TEMPLATE_REGO", "sdk/templates/rego"),
@@ -12,7 +12,7 @@ const TREES: [(&str, &str); 4] = [
     ("SDK_WIT", "sdk/wit"),
 ];
 
-/// What tools leave in a folder, and what an SDK does not need where it is used.
+/// Build output, and the parts that an SDK does not need where it is used.
 const LEFT_OUT: [&str; 6] = ["target", "Cargo.lock", "tests", "examples", "benches", "fuzz"];
 
 fn main() -> io::Result<()> {
@@ -41,13 +41,13 @@ fn main() -> io::Result<()> {
 
 /// The files below a folder.
 fn collect(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
-    // A template's tests belong to it.
+    // A template keeps its tests.
     let is_template = root.parent().is_some_and(|parent| parent.ends_with("templates"));
     for entry in std::fs::read_dir(root.join(below))? {
         let entry = entry?;
         let name = entry.file_name();
         let is_left_out = LEFT_OUT.iter().any(|out| name == *out) && !(is_template && name == "tests");
-        // The SDK's link to the contract, which is taken by itself.
+        // The SDK's symbolic link to the contract, which is embedded as a tree of its own.
         let is_left_out = is_left_out || entry.file_type()?.is_symlink();
         if is_left_out {
             continue;

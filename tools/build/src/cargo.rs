@@ -1,4 +1,4 @@
-//! Cargo: how it is called, and what it says of packages.
+//! Calls cargo and reads its metadata.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,48 +7,48 @@ use serde::Deserialize;
 
 use crate::error::BuildError;
 
-/// The cargo in use.
+/// A cargo executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cargo {
     program: PathBuf,
 }
 
-/// A crate as `cargo metadata` tells it.
+/// A crate in the output of `cargo metadata`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Package {
-    /// Its name.
+    /// Name of the crate.
     pub name: String,
-    /// Its version.
+    /// Version of the crate.
     pub version: String,
-    /// Its Cargo.toml.
+    /// Path of its Cargo.toml.
     pub manifest_path: PathBuf,
-    /// The oldest Rust that compiles it, if it says so.
+    /// `rust-version`; `None` if the crate sets none.
     pub rust_version: Option<String>,
-    /// What it builds.
+    /// The targets that the crate builds.
     pub targets: Vec<Target>,
 }
 
-/// Something that a crate builds.
+/// A build target of a crate.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Target {
-    /// Its name.
+    /// Name of the target.
     pub name: String,
     /// `lib`, `bin`, `test`, …
     pub kind: Vec<String>,
     /// `cdylib`, `rlib`, …
     pub crate_types: Vec<String>,
-    /// Whether `cargo test` runs it unasked.
+    /// Whether `cargo test` runs it by default.
     pub test: bool,
 }
 
 impl Package {
-    /// Its C-style library: what a module is made of.
+    /// The target of type `cdylib`, from which a module is built.
     pub fn cdylib(&self) -> Option<&Target> {
         self.targets.iter().find(|target| target.crate_types.iter().any(|kind| kind == "cdylib"))
     }
 }
 
-/// What `cargo metadata` says of a workspace.
+/// Output of `cargo metadata` for a workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
@@ -57,19 +57,19 @@ pub(crate) struct Metadata {
 }
 
 impl Cargo {
-    /// The one that runs this program (`CARGO`), else the one on the path.
+    /// The cargo that runs this program (`CARGO`), else the one on the `PATH`.
     pub fn here() -> Self {
         Self { program: std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into() }
     }
 
-    /// A cargo command in a folder.
+    /// A cargo command that runs in `folder`.
     pub fn command(&self, folder: &Path) -> Command {
         let mut cargo = Command::new(&self.program);
         cargo.current_dir(folder).stdin(Stdio::null());
-        // The date of what is published concerns no compiler, and several build scripts would run again for it.
+        // Compilers do not need the date of published artefacts, and several build scripts rerun when it changes.
         cargo.env_remove("SOURCE_DATE_EPOCH");
-        // What `cargo run` says of this program is nothing to the one that it runs: build scripts that ask for it (ring's does) would run
-        // again at each change between here and a person's own cargo, and all that stands on them would be compiled anew.
+        // `cargo run` sets these variables about this program. Build scripts that read them (ring's does) would rerun whenever this program
+        // and a user's own cargo take turns, and all crates that depend on them would be recompiled.
         for (name, _) in std::env::vars_os() {
             let is_about_us = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
             if name.to_str().is_some_and(is_about_us) {
@@ -83,7 +83,7 @@ impl Cargo {
     ///
     /// # Errors
     ///
-    /// [`BuildError::NoCargo`], and what cargo says is wrong with a Cargo.toml.
+    /// [`BuildError::NoCargo`], or cargo's message about an invalid Cargo.toml.
     pub fn packages(&self, folder: &Path) -> Result<Vec<Package>, BuildError> {
         Ok(self.metadata(folder)?.packages)
     }
@@ -94,14 +94,14 @@ impl Cargo {
         serde_json::from_str(&printed).map_err(|source| BuildError::Answer { line: line(&cargo), source })
     }
 
-    /// The compiler beside it.
+    /// The rustc next to this cargo, else the one on the `PATH`.
     pub(crate) fn rustc(&self) -> PathBuf {
         let beside = self.program.with_file_name("rustc");
         if beside.is_file() { beside } else { PathBuf::from("rustc") }
     }
 }
 
-/// Runs a command whose words, all of them, are for people: they go to standard error.
+/// Runs a command that prints for people only: its standard output goes to standard error.
 pub(crate) fn run(command: &mut Command) -> Result<(), BuildError> {
     let status = command
         .stdin(Stdio::null())
@@ -115,7 +115,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), BuildError> {
 pub(crate) fn output(command: &mut Command) -> Result<String, BuildError> {
     let output = command.stdin(Stdio::null()).output().map_err(|source| not_started(command, source))?;
     if !output.status.success() {
-        // opa says to standard output what is wrong.
+        // opa prints its errors to standard output.
         let said = [&output.stderr, &output.stdout].map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
         let said = said.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
         return Err(BuildError::Refused { line: line(command), status: output.status, said });
@@ -134,7 +134,7 @@ fn not_started(command: &Command, source: std::io::Error) -> BuildError {
     }
 }
 
-/// The command as a person would type it: programs by their names, since the path to cargo says nothing.
+/// The command as a user types it: the program by its name, without the path.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program.file_name().into_iter().chain(command.get_args());

@@ -1,14 +1,14 @@
-//! Components: a core module with the contract's types around it.
+//! Components: a core module wrapped with the contract's types.
 
 use wit_component::{ComponentEncoder, DecodedWasm};
 
 use crate::error::BuildError;
 
-/// A core module with the WIT that `wit-bindgen` left in it, as a validated component.
+/// Converts a core module, with the WIT that `wit-bindgen` embedded in it, to a validated component.
 ///
 /// # Errors
 ///
-/// [`BuildError::Component`]: it imports what the contract does not have, lacks an export, or says nothing of the contract at all.
+/// [`BuildError::Component`]: the module imports what the contract does not have, lacks an export, or embeds no contract.
 pub fn component(policy: &str, core: &[u8]) -> Result<Vec<u8>, BuildError> {
     let encode = || ComponentEncoder::default().validate(true).module(core)?.encode();
     let component = encode().map_err(|error| wrong(policy, error.into()))?;
@@ -16,7 +16,7 @@ pub fn component(policy: &str, core: &[u8]) -> Result<Vec<u8>, BuildError> {
     checked(policy, component, question)
 }
 
-/// The component, if it exports something; otherwise an error with the question that its author should ask.
+/// Returns the component if it exports something; otherwise an error with a question that helps the author.
 pub(crate) fn checked(policy: &str, component: Vec<u8>, question: &str) -> Result<Vec<u8>, BuildError> {
     match wit_component::decode(&component).map_err(|error| wrong(policy, error.into()))? {
         DecodedWasm::Component(resolve, world) if !resolve.worlds[world].exports.is_empty() => Ok(component),

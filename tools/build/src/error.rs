@@ -1,4 +1,4 @@
-//! Why there is no module.
+//! Errors of a build.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::process::ExitStatus;
 
 use crate::toolchain::TARGET;
 
-/// A policy could not be built.
+/// Why a policy could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The folder holds no policy in a language that is known.
+    /// The folder holds no policy in a supported language.
     #[error(
         "{} holds neither a Cargo.toml nor a go.mod nor a .rego file; begin a policy with `qosm policy new`, or name the module that another tool \
          built", folder.display()
@@ -19,7 +19,7 @@ pub enum BuildError {
         /// The folder.
         folder: PathBuf,
     },
-    /// It holds several.
+    /// The folder holds policies in several languages.
     #[error(
         "{} holds more than one of Cargo.toml, go.mod and .rego files; a policy is written in one language, so give each its own folder",
         folder.display()
@@ -28,107 +28,107 @@ pub enum BuildError {
         /// The folder.
         folder: PathBuf,
     },
-    /// The crate builds no C-style library.
+    /// The crate builds no `cdylib`.
     #[error("{} is no policy's: `[lib]` needs crate-type = [\"cdylib\", \"rlib\"]", manifest.display())]
     NoPolicy {
-        /// Its Cargo.toml.
+        /// The crate's Cargo.toml.
         manifest: PathBuf,
     },
-    /// The manifest describes several packages and none of its own.
+    /// The manifest is a workspace's and has no package of its own.
     #[error("{} is a workspace's; name the folder of one policy in it", manifest.display())]
     Workspace {
-        /// The Cargo.toml.
+        /// The workspace's Cargo.toml.
         manifest: PathBuf,
     },
-    /// There is no cargo.
+    /// Cargo is not installed.
     #[error("`{}` is not there: install Rust as https://rustup.rs says, then run `rustup target add {TARGET}`", program.display())]
     NoCargo {
-        /// What was looked for.
+        /// The program that was looked for.
         program: PathBuf,
     },
-    /// No Rust here compiles to Wasm.
+    /// No installed Rust compiles to Wasm.
     #[error(
         "no Rust here compiles to {TARGET}: run `rustup target add {TARGET}`, or on Debian, as root, \
          `apt-get install --no-install-recommends rustc-web cargo-web rust-web-src lld-22`"
     )]
     NoTarget,
-    /// There is no Go.
+    /// Go is not installed.
     #[error(
         "`go` is not there: install it from https://go.dev/dl, 1.25 or newer, and put its folder `bin` on the path"
     )]
     NoGo,
-    /// There is no compiler of Rego.
+    /// The Rego compiler, OPA, is not installed.
     #[error(
         "`opa` is not there, which compiles Rego: run `go install github.com/open-policy-agent/opa@v1.22.0`, or put \
          https://openpolicyagent.org/downloads/v1.22.0/opa_linux_amd64_static on the path as `opa`"
     )]
     NoOpa,
-    /// A tool cannot be started.
+    /// A tool could not be started.
     #[error("`{line}` cannot be started")]
     Start {
-        /// As a person would type it.
+        /// The command, as a user types it.
         line: String,
-        /// What the kernel said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A tool failed; what it had to say it wrote to standard error.
+    /// A tool failed and wrote its messages to standard error.
     #[error("`{line}` failed ({status})")]
     Failed {
-        /// As a person would type it.
+        /// The command, as a user types it.
         line: String,
-        /// How it ended.
+        /// Exit status of the tool.
         status: ExitStatus,
     },
-    /// A tool that is asked for something failed.
+    /// A tool whose output is read failed.
     #[error("`{line}` failed ({status}): {said}")]
     Refused {
-        /// As a person would type it.
+        /// The command, as a user types it.
         line: String,
-        /// How it ended.
+        /// Exit status of the tool.
         status: ExitStatus,
-        /// What it wrote to standard error.
+        /// What the tool printed, usually to standard error.
         said: String,
     },
-    /// OPA does not compile it.
+    /// OPA could not compile the policy.
     #[error("`opa build` failed ({status}):\n{said}")]
     Rego {
-        /// How it ended.
+        /// Exit status of OPA.
         status: ExitStatus,
-        /// What OPA says, with file and line.
+        /// OPA's messages, with file and line.
         said: String,
     },
-    /// A tool answered something else than documented.
+    /// The output of a tool has an unknown format.
     #[error("`{line}` printed no JSON that is known")]
     Answer {
-        /// As a person would type it.
+        /// The command, as a user types it.
         line: String,
-        /// What is wrong with it.
+        /// Why the output cannot be parsed.
         source: serde_json::Error,
     },
     /// A file or folder cannot be read or written.
     #[error("{} cannot be {action}", path.display())]
     File {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What was tried: `read`, `written`, `made`, `listed`.
+        /// The action that failed: `read`, `written`, `made`, `listed`.
         action: &'static str,
-        /// What the kernel said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// What was compiled is no component, and cannot be made one.
+    /// The compiled module is no component and cannot be converted to one.
     #[error("policy `{policy}` makes no component")]
     Component {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// What does not fit.
+        /// Why it cannot be converted.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The bundle lacks what a policy has to have.
+    /// The bundle lacks something that a policy needs.
     #[error("{} is no policy's bundle: {problem}", bundle.display())]
     Bundle {
-        /// The bundle.
+        /// Path of the bundle.
         bundle: PathBuf,
-        /// What is wrong, and the way out.
+        /// What is missing, and how to fix it.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A policy in Go: compiled by the plain Go toolchain, and made a component that needs no WASI.
+//! Policies in Go: compiled by the standard Go toolchain, and converted to a component that needs no WASI.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,14 +10,14 @@ use crate::cargo::{output, run};
 use crate::component::{checked, wrong};
 use crate::error::BuildError;
 
-/// The contract, of which the module imports what its code calls.
+/// The contract; the module imports the parts that its code calls.
 const CONTRACT: &str = include_str!("../../../sdk/wit/policy.wit");
-/// What stands in for the operating system that Go's runtime asks for.
+/// Stubs for the WASI functions that Go's runtime imports.
 const NO_WASI: &str = include_str!("../../../sdk/go/wasi-none.wat");
-/// The name under which Go imports it.
+/// Name of the module under which Go imports WASI.
 const WASI: &str = "wasi_snapshot_preview1";
 
-/// Where Go is installed that is on nobody's path.
+/// Where Go is usually installed when it is not on the `PATH`.
 const USUAL: &str = "/usr/local/go/bin/go";
 
 /// A policy's Go module.
@@ -38,11 +38,11 @@ impl Go {
         &self.name
     }
 
-    /// `go test` in the policy's folder, whose words go to standard error; only the tests whose name has `filter` in it.
+    /// Runs `go test` in the policy's folder, with its output on standard error; only tests whose name contains `filter`.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Failed`] when a test does not hold or does not compile.
+    /// [`BuildError::Failed`] if a test fails or does not compile.
     pub fn test(&self, folder: &Path, filter: Option<&str>) -> Result<(), BuildError> {
         let mut command = go(folder);
         command.arg("test");
@@ -52,13 +52,14 @@ impl Go {
         run(command.arg("./..."))
     }
 
-    /// Compiles the module to `core`, and returns the component of it; what the compiler has to say goes to standard error.
+    /// Compiles the module to `core`, and returns its component. The compiler's output goes to standard error.
     pub(crate) fn build(&self, folder: &Path, core: &Path) -> Result<Vec<u8>, BuildError> {
         let mut command = go(folder);
         command.env("GOOS", "wasip1").env("GOARCH", "wasm");
-        // Neither paths nor the state of a checkout: the same source is the same module on every machine.
+        // Leave out paths and the state of the checkout, so that the same source gives the same module on every machine.
         command.args(["build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false"]);
-        // The bindings' allocator is called before Go's own is ready, and so links to the one beneath it.
+        // The allocator of the bindings runs before Go's own is ready, so it links to the runtime's internal one, which `-checklinkname=0`
+        // permits.
         command.args(["-ldflags=-s -w -checklinkname=0", "-o"]).arg(core).arg(".");
         run(&mut command)?;
         let bytes = std::fs::read(core);
@@ -80,7 +81,7 @@ impl Go {
     }
 }
 
-/// A Go command in a folder, which builds for this machine and without C unless told otherwise.
+/// A Go command in a folder. By default it builds for this machine and without cgo.
 fn go(folder: &Path) -> Command {
     let usual = || Some(PathBuf::from(USUAL)).filter(|go| go.is_file());
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -95,7 +96,7 @@ fn go(folder: &Path) -> Command {
 mod tests {
     use super::*;
 
-    /// A core module that asks for an operating system, as Go's runtime does, and is no policy.
+    /// A core module that imports WASI, as Go's runtime does, and is no policy.
     const ASKS: &str = r#"(module
         (import "wasi_snapshot_preview1" "fd_write" (func (param i32 i32 i32 i32) (result i32)))
         (memory (export "memory") 1)

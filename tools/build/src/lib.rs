@@ -1,11 +1,10 @@
-//! From a policy's source to the module that a node runs.
+//! Builds a policy's source to the module that a node runs.
 //!
-//! Reading order: [`Project`] (what lies in a folder, in which language, and what it is built to), [`Toolchain`] (a Rust that
-//! compiles to Wasm, in either of the two ways it can be had), [`component`] (a core module becomes a component), [`Go`], [`Opa`] (the
-//! compiler of Rego), [`BuildError`].
+//! Reading order: [`Project`] (a policy's folder, its language, and its build), [`Toolchain`] (the two ways to get a Rust that compiles to
+//! Wasm), [`component`] (converts a core module to a component), [`Go`], [`Opa`] (the compiler of Rego), [`BuildError`].
 //!
-//! `qosm policy build` and the build of the default modules are the same steps and share them here. Nothing is loaded or run: whether
-//! a node would take what was built is the engine's to say.
+//! `qosm policy build` and the build of the default modules share these steps. Nothing is loaded or run here: the engine decides whether a
+//! node accepts the module.
 
 mod cargo;
 mod component;

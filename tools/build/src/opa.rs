@@ -1,4 +1,4 @@
-//! A policy in Rego: compiled by OPA to a bundle with Wasm in it.
+//! Policies in Rego: compiled by OPA to a bundle that contains Wasm.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,29 +11,29 @@ use serde_json::{Map, Value};
 use crate::cargo::{self, output};
 use crate::error::BuildError;
 
-/// The bundle's own description of itself.
+/// Name of the bundle's manifest.
 pub const MANIFEST: &str = ".manifest";
 
-/// What the host evaluates.
+/// The entry point that the host evaluates.
 const ENTRYPOINT: &str = "qosm/settings";
 
-/// More of a manifest than any policy has.
+/// Maximum size of a manifest in bytes; no policy comes close to it.
 const MANIFEST_LIMIT: u64 = 1 << 20;
 
-/// What lies in a project's folder and not in its bundle: tests, what they are tried on, what was built.
+/// Files in a project's folder that are left out of its bundle: tests, recordings and build output.
 const LEFT_OUT: [&str; 4] = ["*_test.rego", "tests", "recordings", "target"];
 
-/// The compiler of Rego, and what it says of a project.
+/// A policy's project for OPA, with the name and version in its METADATA.
 #[derive(Clone, Debug)]
 pub struct Opa {
     name: String,
     version: Option<String>,
 }
 
-/// What a bundle says of itself, as far as it concerns a policy.
+/// The part of a bundle's manifest that describes a policy.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Manifest {
-    /// Entry points and what is annotated on them.
+    /// Entry points and their annotations.
     #[serde(default)]
     pub wasm: Vec<WasmEntry>,
 }
@@ -41,9 +41,9 @@ pub struct Manifest {
 /// An entry point of a bundle.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WasmEntry {
-    /// Its path, e.g. `qosm/settings`.
+    /// Path of the entry point, e.g. `qosm/settings`.
     pub entrypoint: String,
-    /// The METADATA of the rule.
+    /// METADATA of the rule.
     #[serde(default)]
     pub annotations: Vec<Map<String, Value>>,
 }
@@ -60,7 +60,7 @@ impl Manifest {
 ///
 /// # Errors
 ///
-/// [`BuildError::Bundle`] when it is none, or has no manifest.
+/// [`BuildError::Bundle`] if the file is no bundle or has no manifest.
 pub fn manifest(bundle: &Path) -> Result<Manifest, BuildError> {
     let wrong = |problem: String| BuildError::Bundle { bundle: bundle.to_path_buf(), problem };
     let file = std::fs::File::open(bundle);
@@ -87,24 +87,24 @@ impl Opa {
         Ok(Self { name: text("name").or(file_name).unwrap_or_else(|| "policy".to_owned()), version: text("version") })
     }
 
-    /// The name in METADATA, else that of the folder.
+    /// The name in METADATA, else the folder's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version in METADATA.
+    /// The version in METADATA; `None` if there is none.
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
 
-    /// `opa test` in the policy's folder, whose words go to standard error; only the tests whose name has `filter` in it.
+    /// Runs `opa test` in the policy's folder, with its output on standard error; only tests whose name contains `filter`.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Failed`] when a test does not hold or does not compile.
+    /// [`BuildError::Failed`] if a test fails or does not compile.
     pub fn test(&self, folder: &Path, filter: Option<&str>) -> Result<(), BuildError> {
         let mut opa = Command::new("opa");
-        // As bundles are read: recordings and cases are YAML too, but no data.
+        // `--bundle` reads the folder as a bundle, so that recordings and cases, which are YAML, are not read as data.
         opa.current_dir(folder).args(["test", "--bundle", "--ignore", "target", "."]);
         if let Some(filter) = filter {
             opa.arg("--run").arg(escaped(filter));
@@ -112,11 +112,11 @@ impl Opa {
         cargo::run(&mut opa)
     }
 
-    /// Compiles the policy.
+    /// Compiles the policy to a bundle.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Rego`] with OPA's words, by file and line.
+    /// [`BuildError::Rego`] with OPA's messages, by file and line.
     pub(crate) fn build(&self, folder: &Path, bundle: &Path) -> Result<(), BuildError> {
         let mut opa = Command::new("opa");
         opa.current_dir(folder).args(["build", "--bundle", "--target", "wasm", "--entrypoint", ENTRYPOINT]);
@@ -128,7 +128,7 @@ impl Opa {
         }
         if manifest(bundle)?.qosm().is_none() {
             return Err(BuildError::Bundle {
-                // As it would have been called.
+                // The name that the bundle would have had.
                 bundle: bundle.with_extension("gz"),
                 problem: "no rule `settings` has METADATA with both `entrypoint: true` and `custom: {qosm: {name: …, version: …, \
                           grants: […]}}`; those of a package do not travel in a bundle"
@@ -138,7 +138,8 @@ impl Opa {
         Ok(())
     }
 
-    /// Where the policy's modules call these built-in functions: `FILE:LINE calls NAME`. OPA says it of functions that it is not told of.
+    /// Where the policy's modules call these built-in functions: `FILE:LINE calls NAME`. OPA reports functions that are missing from its
+    /// capabilities.
     pub(crate) fn calls(&self, folder: &Path, names: &[&str]) -> Result<Vec<String>, BuildError> {
         let line = "opa capabilities --current".to_owned();
         let known = output(Command::new("opa").args(["capabilities", "--current"]))?;
@@ -156,7 +157,7 @@ impl Opa {
             "target/capabilities.json",
         ]);
         let checked = output(opa.args(LEFT_OUT.iter().flat_map(|name| ["--ignore", name])).arg("."));
-        // It was for the compiler alone.
+        // Only the compiler needs the file.
         let _ = std::fs::remove_file(&capabilities);
         match checked {
             Ok(_) => Ok(Vec::new()),
@@ -176,13 +177,13 @@ fn without(known: &str, names: &[&str]) -> Result<String, serde_json::Error> {
     serde_json::to_string(&known)
 }
 
-/// What a line of OPA's says of a function that it does not know.
+/// Converts OPA's message about an unknown function; `None` for other lines.
 fn call(line: &str) -> Option<String> {
     let (place, name) = line.trim().split_once(": rego_type_error: undefined function ")?;
     Some(format!("{place} calls `{name}`"))
 }
 
-/// `custom.qosm` wherever the METADATA of a project say it.
+/// `custom.qosm`, from wherever the METADATA of a project set it.
 fn metadata(folder: &Path) -> Result<Map<String, Value>, BuildError> {
     #[derive(Deserialize)]
     struct Inspected {
@@ -204,7 +205,7 @@ fn metadata(folder: &Path) -> Result<Map<String, Value>, BuildError> {
     Ok(inspected.annotations.into_iter().find_map(custom).unwrap_or_default())
 }
 
-/// A filter is a part of a name, and `opa test --run` takes a regular expression.
+/// Escapes a part of a name for `opa test --run`, which takes a regular expression.
 fn escaped(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_alphanumeric() || c == '_' { vec![c] } else { vec!['\\', c] }).collect()
 }

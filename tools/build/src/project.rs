@@ -1,4 +1,4 @@
-//! A folder with a policy in it.
+//! A folder that contains a policy.
 
 use std::path::{Path, PathBuf};
 
@@ -8,37 +8,37 @@ use crate::opa::Opa;
 use crate::rust::Rust;
 use crate::toolchain::Way;
 
-/// A policy's source.
+/// The source of a policy.
 #[derive(Clone, Debug)]
 pub struct Project {
     folder: PathBuf,
     language: Language,
 }
 
-/// What it is written in.
+/// Language of a policy, with what its toolchain says of the project.
 #[derive(Clone, Debug)]
 pub enum Language {
     /// A crate.
     Rust(Rust),
     /// A Go module.
     Go(Go),
-    /// Modules of OPA.
+    /// Modules for OPA.
     Rego(Opa),
 }
 
-/// What came of a build.
+/// Result of a build.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// The file.
+    /// Path of the module's file.
     pub file: PathBuf,
-    /// What is in it.
+    /// Content of the file.
     pub module: Vec<u8>,
-    /// Whether the file held something else before.
+    /// Whether the content differs from before the build.
     pub changed: bool,
 }
 
 impl Project {
-    /// Looks at what lies in a folder: a Cargo.toml, a go.mod, or .rego files.
+    /// Opens a folder with a Cargo.toml, a go.mod, or .rego files.
     ///
     /// # Errors
     ///
@@ -62,17 +62,17 @@ impl Project {
         Ok(Self { folder: folder.to_path_buf(), language })
     }
 
-    /// Where it lies.
+    /// The policy's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What it is written in.
+    /// The policy's language.
     pub fn language(&self) -> &Language {
         &self.language
     }
 
-    /// The name that its own files give it.
+    /// The policy's name in its own files.
     pub fn name(&self) -> &str {
         match &self.language {
             Language::Rust(rust) => rust.name(),
@@ -81,22 +81,22 @@ impl Project {
         }
     }
 
-    /// The version that its own files give it, if they do.
+    /// The policy's version in its own files; `None` if they do not set one.
     pub fn version(&self) -> Option<&str> {
         match &self.language {
             Language::Rust(rust) => Some(rust.version()),
-            // Its `describe` alone knows.
+            // Only the module's `describe` knows it.
             Language::Go(_) => None,
             Language::Rego(opa) => opa.version(),
         }
     }
 
-    /// Where its cases are.
+    /// The folder of its cases.
     pub fn cases(&self) -> PathBuf {
         self.folder.join("tests/cases")
     }
 
-    /// What it is built to: `target/NAME.wasm`, or `target/NAME.tar.gz`.
+    /// Path of the built module: `target/NAME.wasm`, or `target/NAME.tar.gz`.
     pub fn file(&self) -> PathBuf {
         let extension = match self.language {
             Language::Rust(_) | Language::Go(_) => "wasm",
@@ -105,11 +105,11 @@ impl Project {
         self.folder.join("target").join(format!("{}.{extension}", self.name()))
     }
 
-    /// Runs its native tests, whose words go to standard error; only those whose name has `filter` in it.
+    /// Runs the native tests, with their output on standard error; only those whose name contains `filter`.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Failed`] when one does not hold.
+    /// [`BuildError::Failed`] if a test fails.
     pub fn test(&self, filter: Option<&str>) -> Result<(), BuildError> {
         match &self.language {
             Language::Rust(rust) => rust.test(&self.folder, filter),
@@ -118,11 +118,11 @@ impl Project {
         }
     }
 
-    /// Where it calls these built-in functions of OPA's, each as `FILE:LINE calls NAME`. Empty for other languages.
+    /// Where the policy calls these built-in functions of OPA, each as `FILE:LINE calls NAME`. Empty for languages other than Rego.
     ///
     /// # Errors
     ///
-    /// When OPA does not tell.
+    /// If OPA cannot be run or read.
     pub fn calls(&self, names: &[&str]) -> Result<Vec<String>, BuildError> {
         match &self.language {
             Language::Rego(opa) => opa.calls(&self.folder, names),
@@ -130,11 +130,11 @@ impl Project {
         }
     }
 
-    /// Builds it. Compilers speak with file and line, to standard error or in the error.
+    /// Builds the module. Compilers report file and line, on standard error or in the error.
     ///
     /// # Errors
     ///
-    /// [`BuildError`]; the file is as it was before.
+    /// [`BuildError`]; the module's file is then unchanged.
     pub fn build(&self, way: Option<Way>) -> Result<Built, BuildError> {
         let file = self.file();
         let target = self.folder.join("target");
@@ -161,7 +161,7 @@ impl Project {
                 let absolute = std::path::absolute(&fresh).map_err(failed(&fresh, "written"))?;
                 let built = opa.build(&self.folder, &absolute);
                 let module = built.and_then(|()| std::fs::read(&fresh).map_err(failed(&fresh, "read")));
-                // There is none where OPA failed.
+                // The file does not exist if OPA failed.
                 let _ = std::fs::remove_file(&fresh);
                 module?
             }
@@ -171,7 +171,7 @@ impl Project {
             std::fs::write(&fresh, &module).map_err(failed(&fresh, "written"))?;
             std::fs::rename(&fresh, &file).map_err(failed(&file, "written"))?;
         } else {
-            // What Go or OPA wrote there; there is none after a build in Rust.
+            // Output of Go or OPA; a build in Rust leaves none.
             let _ = std::fs::remove_file(&fresh);
         }
         Ok(Built { file, module, changed })

@@ -1,4 +1,4 @@
-//! A policy in Rust: one crate, compiled and made a component.
+//! Policies in Rust: one crate, compiled and converted to a component.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::component::component;
 use crate::error::BuildError;
 use crate::toolchain::{Job, Toolchain, Way};
 
-/// What a policy's crate is compiled with where its workspace has no profile `wasm`: as the default modules are.
+/// Settings of the profile `wasm`, for a workspace that does not define it. They are those of the default modules.
 const PROFILE: [&str; 6] = [
     "profile.wasm.inherits=\"release\"",
     "profile.wasm.opt-level=3",
@@ -17,7 +17,7 @@ const PROFILE: [&str; 6] = [
     "profile.wasm.strip=true",
 ];
 
-/// The oldest Rust that is taken where a crate names none: the SDK's.
+/// The oldest Rust for a crate without `rust-version`: that of the SDK.
 const OLDEST: &str = "1.88";
 
 /// A policy's crate.
@@ -35,7 +35,7 @@ impl Rust {
         let cargo = Cargo::here();
         let Metadata { packages, workspace_root, target_directory } = cargo.metadata(folder)?;
         let manifest = folder.join("Cargo.toml");
-        // cargo follows links in the paths that it prints.
+        // cargo resolves symbolic links in the paths that it prints.
         let own = std::fs::canonicalize(&manifest).unwrap_or_else(|_| manifest.clone());
         let of_folder = packages.into_iter().find(|package| {
             package.manifest_path == own || std::fs::canonicalize(&package.manifest_path).is_ok_and(|path| path == own)
@@ -55,22 +55,22 @@ impl Rust {
         &self.package.version
     }
 
-    /// `cargo test` in the policy's folder, whose words go to standard error; only the tests whose name has `filter` in it.
+    /// Runs `cargo test` in the policy's folder, with its output on standard error; only tests whose name contains `filter`.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Failed`] when a test does not hold or does not compile.
+    /// [`BuildError::Failed`] if a test fails or does not compile.
     pub fn test(&self, folder: &Path, filter: Option<&str>) -> Result<(), BuildError> {
         let mut cargo = self.cargo.command(folder);
         cargo.args(["test", "--quiet"]).args(filter);
         cargo::run(&mut cargo)
     }
 
-    /// Compiles the crate; what the compiler has to say goes to standard error.
+    /// Compiles the crate. The compiler's output goes to standard error.
     pub(crate) fn build(&self, folder: &Path, way: Option<Way>) -> Result<Vec<u8>, BuildError> {
         let oldest = self.package.rust_version.as_deref().unwrap_or(OLDEST);
         let toolchain = Toolchain::find(&self.cargo, folder, oldest, way).ok_or(BuildError::NoTarget)?;
-        // A name for the folder would be a flag of its own for each policy, and all crates would be compiled anew for it.
+        // Remapping the folder would add a compiler flag that differs for each policy, and all crates would be recompiled.
         let job = Job { cargo: &self.cargo, folder: &self.workspace, shown_as: None, target: &self.target };
         let mut cargo = toolchain.cargo_build(&job)?;
         cargo.args(["--package", self.name()]);

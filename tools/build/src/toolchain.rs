@@ -1,4 +1,4 @@
-//! A Rust that compiles to Wasm, in either of the two ways it can be had.
+//! The two ways to get a Rust that compiles to Wasm.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use crate::cargo::{self, Cargo};
 use crate::error::BuildError;
 
-/// What modules are built for.
+/// Compilation target of modules.
 pub const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Where Debian's current Rust lies, whatever else is on the path.
+/// Where Debian installs its current Rust; used regardless of the `PATH`.
 const DEBIAN: &str = "/usr/bin";
 
-/// Which way to build for Wasm.
+/// A way to build for Wasm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The standard library of the cargo in use, as `rustup target add` brings it.
@@ -23,7 +23,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// The words for them.
+    /// The words for the ways on command lines.
     pub const WORDS: [&'static str; 2] = ["rustup", "debian"];
 }
 
@@ -39,33 +39,34 @@ impl FromStr for Way {
     }
 }
 
-/// A compiler for Wasm that is there.
+/// An installed compiler for Wasm.
 #[derive(Debug)]
 pub enum Toolchain {
-    /// The cargo in use has the target.
+    /// The cargo in use, with the target installed.
     Installed,
-    /// Debian's compiler, its library's source and a linker.
+    /// Debian's compiler, the source of the standard library, and a linker.
     FromSource {
-        /// `wasm-ld` of whatever LLVM this Debian has.
+        /// Path of `wasm-ld`, of any LLVM version.
         linker: PathBuf,
     },
 }
 
-/// What is to be compiled.
+/// A compilation.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     /// The cargo in use.
     pub cargo: &'a Cargo,
-    /// The folder with the Cargo.toml of the workspace, or of a crate without one.
+    /// The folder of the workspace's Cargo.toml, or of a crate without a workspace.
     pub folder: &'a Path,
-    /// As the folder is called in panic messages and backtraces; `None` where cargo names what is in it by paths below it anyway.
+    /// The name that replaces the folder's path in panic messages and backtraces; `None` if cargo uses paths relative to it anyway.
     pub shown_as: Option<&'a str>,
-    /// A target directory; both ways have a folder of their own in it.
+    /// The target directory; each way uses its own subfolder.
     pub target: &'a Path,
 }
 
 impl Toolchain {
-    /// What this machine has for a folder, `oldest` or newer; only the way asked for, if one is. `None` where nothing fits.
+    /// Finds a compiler on this machine; if `way` is set, only of that kind. `oldest` is the minimum version of Debian's compiler; cargo
+    /// itself checks that of an installed one. `None` if there is none.
     pub fn find(cargo: &Cargo, folder: &Path, oldest: &str, way: Option<Way>) -> Option<Self> {
         let installed = || {
             let library = sysroot(&cargo.rustc(), folder).ok()?.join("lib/rustlib").join(TARGET).join("lib");
@@ -84,12 +85,12 @@ impl Toolchain {
         }
     }
 
-    /// `cargo build` for Wasm with the profile `wasm`, in a target directory of its own: the two compilers would undo each other's work
-    /// in a shared one. The caller adds which packages.
+    /// `cargo build` for Wasm with the profile `wasm`, in a target directory for this kind of compiler: in a shared one, the two would
+    /// discard each other's output. The caller adds the packages.
     ///
     /// # Errors
     ///
-    /// When the compiler does not say where its library is.
+    /// If the compiler does not print the path of its library.
     pub fn cargo_build(&self, job: &Job<'_>) -> Result<Command, BuildError> {
         let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home_cargo);
         let (mut cargo, sysroot) = match self {
@@ -98,9 +99,9 @@ impl Toolchain {
                 let rustc = Path::new(DEBIAN).join("rustc");
                 let mut cargo = Command::new(Path::new(DEBIAN).join("cargo"));
                 cargo.current_dir(job.folder).env("RUSTC", &rustc);
-                // -Zbuild-std is the one unstable thing here, and a released compiler takes it only like this.
+                // -Zbuild-std is the only unstable flag here, and a released compiler accepts it only with `RUSTC_BOOTSTRAP`.
                 cargo.env("RUSTC_BOOTSTRAP", "1").env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
-                // What rustup's cargo set for this process points at the other compiler.
+                // rustup's cargo set these variables for this process, and they refer to the other compiler.
                 for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"]
                 {
                     cargo.env_remove(name);
@@ -108,7 +109,7 @@ impl Toolchain {
                 (cargo, sysroot(&rustc, job.folder)?)
             }
         };
-        // Paths end up in panic messages; without them the same source gives the same module on every machine.
+        // Paths would end up in panic messages. Without them, the same source gives the same module on every machine.
         let mut flags = vec![remap(&sysroot, "/rust")];
         flags.extend(job.shown_as.map(|name| remap(job.folder, name)));
         flags.extend(cargo_home.map(|home| remap(&home, "/cargo")));
@@ -124,7 +125,7 @@ impl Toolchain {
         Ok(cargo)
     }
 
-    /// Where `cargo_build` leaves the core module of a library.
+    /// Where `cargo_build` writes the core module of a library.
     pub fn core_module(&self, job: &Job<'_>, library: &str) -> PathBuf {
         self.target(job).join(TARGET).join("wasm").join(format!("{}.wasm", library.replace('-', "_")))
     }
@@ -137,7 +138,7 @@ impl Toolchain {
     }
 }
 
-/// As a folder of the project may choose a compiler, it is asked there.
+/// Runs rustc in `folder`, because files there can choose a toolchain.
 fn sysroot(rustc: &Path, folder: &Path) -> Result<PathBuf, BuildError> {
     let mut rustc = Command::new(rustc);
     let printed = cargo::output(rustc.args(["--print", "sysroot"]).current_dir(folder).env_remove("LD_LIBRARY_PATH"))?;
@@ -150,13 +151,13 @@ fn is_new_enough(rustc: &Path, oldest: &str) -> bool {
     have >= numbers(oldest)
 }
 
-/// `1.95` or `1.95.0` as something that compares.
+/// Parses `1.95` or `1.95.0` to numbers that can be compared.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// The newest `wasm-ld`: Debian has one a version of LLVM.
+/// Path of the newest `wasm-ld`; Debian installs one for each version of LLVM.
 fn linker() -> Option<PathBuf> {
     let version = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("wasm-ld-")?.parse::<u32>().ok();
     let files = std::fs::read_dir(DEBIAN).ok()?.filter_map(|entry| Some(entry.ok()?.path()));

@@ -1,4 +1,4 @@
-//! Between a case's words, which are the contract's, and the engine's.
+//! Conversions between the types of a case, which are the contract's, and those of the engine.
 
 mod block_io;
 mod cpu_topology;
@@ -32,14 +32,14 @@ use qosm_sdk::mock;
 use qosm_sdk::testing::{CpuRow, MemoryRow, Outcome};
 use serde::Serialize;
 
-/// The pod whose contract-side image is `facts`.
+/// The pod that the engine presents to a module as `facts`.
 ///
 /// # Errors
 ///
-/// If there is none: labels that say another class than `declared_qos`.
+/// If there is no such pod: its labels set another class than `declared_qos`.
 pub(crate) fn pod(facts: &qosm_sdk::PodFacts) -> Result<Pod, String> {
     let declared = facts.declared_qos.map(qos_class);
-    // A module is shown labels but no annotations, so the class is declared where it leaves no trace besides.
+    // Modules see labels but no annotations, so the class is declared in an annotation, which `facts` do not show.
     let class = declared.map(|class| ("koordinator.sh/qosClass".to_owned(), class.as_str().to_owned()));
     let source = facts.static_pod.then(|| ("kubernetes.io/config.source".to_owned(), "file".to_owned()));
     let pod = Pod {
@@ -107,11 +107,11 @@ pub(crate) fn alarm(said: &qosm_sdk::Alarm) -> Alarm {
     Alarm { trigger, target: said.target.map(target) }
 }
 
-/// What is measured.
+/// The columns of a tick.
 ///
 /// # Errors
 ///
-/// If a case has a counter that no column has.
+/// If the case has a counter that no column has.
 pub(crate) fn columns(columns: &mock::Columns) -> serde_json::Result<Columns> {
     Ok(Columns {
         node: columns.node.map(node),
@@ -190,7 +190,7 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
     }
 }
 
-/// `None` of the node.
+/// `None` for a remark on the node.
 fn remark(remark: Remark) -> Option<mock::Remark> {
     Some(mock::Remark {
         target: sdk_target(remark.target)?,
@@ -199,7 +199,7 @@ fn remark(remark: Remark) -> Option<mock::Remark> {
     })
 }
 
-/// One staged change, by what it is of.
+/// A staged change, by kind.
 enum Change {
     Setting(mock::Staged),
     NodeKnob(Option<mock::NodeKnobChange>),
@@ -272,7 +272,7 @@ fn hold(target: Target, knob: Knob, value: Value, reason: &str) -> Change {
         Value::Shares(shares) => Some(mock::Value::Shares(shares)),
         Value::Cpus(cpus) => Some(mock::Value::Cpus(mock::Cpus::of(&cpus.iter().collect::<Vec<_>>()))),
         Value::Max => Some(mock::Value::Max),
-        // No module sets them on another knob than those of devices.
+        // These values belong to device knobs, which `block_io::change` has already converted.
         Value::Unset | Value::IoLimits(_) | Value::IoCostQos(_) | Value::IoCostModel(_) => None,
     };
     Change::Setting(mock::Staged { target, knob: knob.kind_name(), value, reason: reason.into() })
@@ -307,7 +307,7 @@ fn resctrl(columns: &mock::Columns) -> ResctrlColumn {
         cache: domain.cache_bytes.map(Bytes),
         divides_bandwidth: domain.divides_bandwidth,
     };
-    // A name that no class can have is none that the policy has defined.
+    // A name that is not valid for a class cannot be one that the policy defined.
     let classes =
         columns.class_usage.iter().filter_map(|sample| Some((sample.class.parse().ok()?, usages(&sample.usage))));
     let containers = columns.container_usage.iter();
@@ -349,7 +349,7 @@ fn numa(columns: &mock::Columns) -> NumaColumn {
 }
 
 fn migration(progress: &qosm_sdk::MigrationProgress) -> MigrationSample {
-    // The model's names of errors live as long as the program.
+    // The model holds errno names as `&'static str`.
     const ERRORS: [&str; 3] = ["EBUSY", "EACCES", "ENOMEM"];
     let failed =
         |(errno, pages): &(String, u64)| (ERRORS.into_iter().find(|known| known == errno).unwrap_or("EIO"), *pages);
@@ -380,12 +380,12 @@ fn migration(progress: &qosm_sdk::MigrationProgress) -> MigrationSample {
     }
 }
 
-/// Of a class neither the node nor a tier is a member: the engine takes none.
+/// The node and tiers cannot be members of a class; the engine refuses them.
 fn member(target: Target) -> qosm_sdk::Target {
     sdk_target(target).unwrap_or(qosm_sdk::Target::Tier(qosm_sdk::Tier::Guaranteed))
 }
 
-/// `None` of the node, which the contract has no name for.
+/// `None` for the node, which the contract has no target for.
 fn sdk_target(target: Target) -> Option<qosm_sdk::Target> {
     Some(match target {
         Target::Node => return None,
@@ -467,7 +467,7 @@ fn node(sample: qosm_sdk::NodeSample) -> NodeSample {
     }
 }
 
-/// Counters have the same names in a case as in a column.
+/// Converts a row to counters by their names, which are the same in a case as in a column.
 fn counters<T: Counters>(row: impl Serialize) -> serde_json::Result<T> {
     let Fields(counters) = serde_json::from_value(serde_json::to_value(row)?)?;
     Ok(counters)

@@ -1,8 +1,8 @@
 //! Plays policies' case files to modules.
 //!
-//! A case (YAML, [`qosm_sdk::testing`]) says what a policy is shown and what it should decide. The SDK plays it to the policy's own code;
-//! [`Wasm`] lets it be played, word for word, to what was built from that code: a component or a bundle of OPA, in the engine that
-//! nodes run. [`scripts`] finds the cases of a folder.
+//! A case (YAML, [`qosm_sdk::testing`]) lists a policy's input and the decisions that are expected. The SDK plays it to the policy's own
+//! code. [`Wasm`] plays the same file to the module that was built from that code, a component or an OPA bundle, in the engine that nodes
+//! run. [`scripts`] finds the cases of a folder.
 //!
 //! ```no_run
 //! use qosm_cases::Wasm;

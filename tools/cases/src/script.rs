@@ -1,15 +1,15 @@
-//! Case files as they lie in a folder.
+//! The case files of a folder.
 
 use std::path::{Path, PathBuf};
 
 use qosm_sdk::testing::{Case, CaseError, Driver, run_case};
 
-/// A case that was read, or why it could not be.
+/// A case file, with its content or the error of reading it.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What stands in it.
+    /// The case in it.
     pub case: Result<Case, CaseError>,
 }
 
@@ -19,21 +19,21 @@ impl Script {
         self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// Plays it.
+    /// Plays the case.
     ///
     /// # Errors
     ///
-    /// The first thing that is not as expected, or why there is no case.
+    /// The first difference from the expectations, or why the file is no case.
     pub fn play(&self, driver: &mut impl Driver) -> Result<(), CaseError> {
         run_case(self.case.as_ref().map_err(Clone::clone)?, driver)
     }
 }
 
-/// The cases of a folder, every `*.yaml` in the order of their names.
+/// The cases of a folder: every `*.yaml`, in the order of their names; empty if there are none.
 ///
 /// # Errors
 ///
-/// When the folder cannot be listed. A folder without cases gives none.
+/// If the folder cannot be listed.
 pub fn scripts(folder: &Path) -> std::io::Result<Vec<Script>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {

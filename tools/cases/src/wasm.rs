@@ -1,4 +1,4 @@
-//! A module in the place of the policy's own code.
+//! Runs a module in place of the policy's own code.
 
 use qosm_engine::{CallError, Engine, EngineError, Grants, Instance, Limits, Module, PodView, Staged};
 use qosm_model::pod::PodId;
@@ -9,20 +9,20 @@ use qosm_sdk::testing::{Driver, Outcome};
 
 use crate::convert;
 
-/// One instance; what kept it from starting is the answer to each call.
+/// An instance of a module. If it could not be started, each call returns the error.
 #[derive(Debug)]
 pub struct Wasm {
     instance: Result<Instance, String>,
 }
 
 impl Wasm {
-    /// A fresh instance that may do what the module imports and nothing else.
+    /// A fresh instance, which is granted what the module imports and nothing else.
     pub fn start(engine: &Engine, module: &Module, policy: &str) -> Self {
         let grants: Grants = module.imports().iter().copied().collect();
         Self::of(engine.instantiate(module, policy, &grants, &Limits::default(), Vec::new()))
     }
 
-    /// The same, but with these grants alone: a call of anything else ends what it is called in.
+    /// A fresh instance with these grants only. A call of any other import ends the module's call with an error.
     pub fn with_grants(engine: &Engine, module: &Module, policy: &str, grants: &Grants) -> Self {
         Self::of(engine.instantiate_partly(module, policy, grants, &Limits::default(), Vec::new()))
     }
@@ -34,7 +34,7 @@ impl Wasm {
     fn call(&mut self, run: impl FnOnce(&mut Instance) -> Result<Staged, CallError>) -> Result<Outcome, String> {
         let instance = self.instance.as_mut().map_err(|error| error.clone())?;
         run(instance).map(convert::outcome).map_err(|error| {
-            // What it said last is often why: all that a panic in another language than Rust leaves behind.
+            // The last log lines often explain the error; after a panic in a language other than Rust they are all that remains.
             let said = instance.take_log().0.into_iter().map(|line| format!("; it said: {}", line.message));
             error.to_string() + &said.collect::<String>()
         })
@@ -46,7 +46,7 @@ impl Driver for Wasm {
         self.call(|instance| instance.configure(config))
     }
 
-    /// Without the columns: a module is shown them in `evaluate` alone.
+    /// Ignores the columns: the engine passes them to a module in `evaluate` only.
     fn pods(&mut self, upserted: Vec<PodFacts>, removed: Vec<qosm_sdk::PodId>, _: &Columns) -> Result<Outcome, String> {
         let pods = upserted.iter().map(convert::pod).collect::<Result<Vec<_>, _>>()?;
         let containers: Vec<_> = upserted.iter().map(convert::container_ids).collect();

@@ -1,8 +1,8 @@
-//! The modules that come with qosm and those of examples as components: the same cases that hold for a policy's own code hold for what was built
-//! from it, and no component imports more than its policy needs.
+//! The default modules and those of examples, as components: the cases that hold for a policy's own code hold for its module too, and no
+//! component imports more than its policy needs.
 //!
-//! The components come from `policies/` and `example-policies/` in cargo's target directory, where `make build` puts them; the default
-//! ones also from `QOSM_MODULE_DIR`.
+//! The components are in `policies/` and `example-policies/` of cargo's target directory, where `make build` puts them; the default ones
+//! may also be in `QOSM_MODULE_DIR`.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -12,13 +12,13 @@ use qosm_cases::Wasm;
 use qosm_engine::{Compiler, Engine, Interface};
 use qosm_sdk::testing::run_folder;
 
-/// A policy whose module was built.
+/// A policy with a built module.
 #[derive(Clone, Copy)]
 struct Built {
     name: &'static str,
-    /// Its crate, from the repository's root.
+    /// Path of its crate, from the repository's root.
     source: &'static str,
-    /// Where modules of its kind lie.
+    /// The folder of its kind of modules.
     folder: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Built {
         let said = std::env::var_os("QOSM_MODULE_DIR").filter(|_| self.folder == "policies");
         let folder = match said {
             Some(folder) => PathBuf::from(folder),
-            // Of target/release/deps/cases-1234.
+            // From target/release/deps/cases-1234.
             None => std::env::current_exe()?.ancestors().nth(3).unwrap_or(Path::new(".")).join(self.folder),
         };
         let file = folder.join(self.name).with_extension("wasm");
@@ -63,7 +63,7 @@ impl Built {
         Ok(std::fs::read(file)?)
     }
 
-    /// Plays its cases, each to a fresh instance that may do what the module imports and nothing else.
+    /// Plays its cases, each to a fresh instance that is granted what the module imports and nothing else.
     fn play(self) -> Result<(), Box<dyn Error>> {
         let engine = Engine::new()?;
         let module = engine.load(&self.wasm()?, None, &Compiler::InProcess)?;
@@ -256,7 +256,7 @@ fn reclaimed_resources_imports_what_it_needs_and_no_more() -> Result<(), Box<dyn
 #[test]
 fn examples_import_what_they_need_and_no_more() -> Result<(), Box<dyn Error>> {
     use Interface::{CpuBandwidth, CpuStat, Log, MemoryProtection, Node, State};
-    // `log` because `export!` tells a panic's message and line.
+    // Each imports `log`, because `export!` logs the message and line of a panic.
     assert_eq!(TEMPLATE.imports()?, [Log, MemoryProtection]);
     assert_eq!(SERVICE_CLASS.imports()?, [Log, CpuStat, CpuBandwidth, MemoryProtection]);
     assert_eq!(STARTUP_BOOST.imports()?, [Log, State, Node, CpuStat, CpuBandwidth]);

@@ -1,7 +1,7 @@
-//! The contract belongs to no language: the same policy in Go and in Python, as components in the engine that nodes run, does what it does
-//! in Rust.
+//! The contract is independent of languages: the same policy in Go and in Python, as components in the engine that nodes run, passes the
+//! same cases as in Rust.
 //!
-//! `cargo xtask test --only languages` builds them and says where in QOSM_LANGUAGES.
+//! `cargo xtask test --only languages` builds the components and sets QOSM_LANGUAGES to their folder.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use qosm_cases::Wasm;
 use qosm_engine::{Compiler, Engine, Interface, Module};
 use qosm_sdk::testing::run_folder;
 
-/// The cases that are the examples' own, and those of the template for Rust, which is the same policy.
+/// The cases of the examples, and those of the template for Rust, which is the same policy.
 const CASES: [&str; 2] = ["examples/go-policy/tests/cases", "sdk/templates/rust/tests/cases"];
 
 fn load(engine: &Engine, language: &str) -> Result<Module, Box<dyn Error>> {
@@ -21,7 +21,7 @@ fn load(engine: &Engine, language: &str) -> Result<Module, Box<dyn Error>> {
     Ok(engine.load(&wasm, None, &Compiler::InProcess)?)
 }
 
-/// Plays the cases, each to a fresh instance within the limits that every policy has unless its operator says otherwise.
+/// Plays the cases, each to a fresh instance with the default limits.
 fn play(language: &str) -> Result<(), Box<dyn Error>> {
     let engine = Engine::new()?;
     let module = load(&engine, language)?;
@@ -32,7 +32,7 @@ fn play(language: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What an operator sees and grants.
+/// Checks the description and the imports, which an operator sees and grants.
 fn describes_itself(language: &str) -> Result<(), Box<dyn Error>> {
     let engine = Engine::new()?;
     let module = load(&engine, language)?;

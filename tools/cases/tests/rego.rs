@@ -1,6 +1,6 @@
-//! The Rego template and examples: their cases hold for what `opa build` made of them, and the library knows the agent's knobs.
+//! The Rego template and examples: their cases hold for the bundles that `opa build` compiled, and the library lists the agent's knobs.
 //!
-//! The bundles come from `rego/` in cargo's target directory, where `cargo xtask rego` puts them, or from `QOSM_BUNDLES`.
+//! The bundles are in `rego/` of cargo's target directory, where `cargo xtask rego` puts them, or in `QOSM_BUNDLES`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use qosm_engine::{Compiler, Engine, Interface};
 use qosm_model::knob::Knob;
 use qosm_sdk::testing::run_folder;
 
-/// A policy whose bundle was built.
+/// A policy with a built bundle.
 struct Bundle {
     name: &'static str,
-    /// Its project, from the repository's root.
+    /// Path of its project, from the repository's root.
     source: &'static str,
 }
 
@@ -25,7 +25,7 @@ impl Bundle {
     fn bytes(&self) -> Result<Vec<u8>, Box<dyn Error>> {
         let folder = match std::env::var_os("QOSM_BUNDLES") {
             Some(folder) => PathBuf::from(folder),
-            // Of target/release/deps/rego-1234.
+            // From target/release/deps/rego-1234.
             None => std::env::current_exe()?.ancestors().nth(3).unwrap_or(Path::new(".")).join("rego"),
         };
         let file = folder.join(format!("{}.tar.gz", self.name));
@@ -33,7 +33,7 @@ impl Bundle {
             .map_err(|error| format!("{}: {error}; run `cargo xtask rego` first", file.display()).into())
     }
 
-    /// Plays its cases, each to a fresh instance that may do what the METADATA ask for and nothing else.
+    /// Plays its cases, each to a fresh instance that is granted what its METADATA request and nothing else.
     fn play(&self) -> Result<(), Box<dyn Error>> {
         let engine = Engine::new()?;
         let module = engine.load(&self.bytes()?, None, &Compiler::InProcess)?;
@@ -41,7 +41,7 @@ impl Bundle {
         Ok(run_folder(folder, || Wasm::start(&engine, &module, self.name))?)
     }
 
-    /// What an operator has to grant it.
+    /// The interfaces that an operator has to grant it.
     fn asks_for(&self) -> Result<Vec<Interface>, Box<dyn Error>> {
         let module = Engine::new()?.load(&self.bytes()?, None, &Compiler::InProcess)?;
         Ok(module.imports().iter().copied().filter(|interface| !interface.always_granted()).collect())
@@ -74,7 +74,7 @@ fn report_only_asks_for_no_knob() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `data.qosm.lib.knobs.grants` is a copy: `testing.faults` finds unknown knobs and missing grants by it.
+/// `data.qosm.lib.knobs.grants` is a copy of the engine's table, with which `testing.faults` finds unknown knobs and missing grants.
 #[test]
 fn the_library_knows_every_knob_and_its_grant() -> Result<(), Box<dyn Error>> {
     let library = std::fs::read_to_string(repository("sdk/rego/qosm/knobs.rego"))?;

@@ -1,4 +1,4 @@
-//! `qosm policy annotate`: who made a module, from what, and under which licence, in the sections that the Wasm tools share.
+//! `qosm policy annotate`: writes authors, source, licence and the like of a module to the custom sections that Wasm tools share.
 
 use anyhow::Context;
 use qosm_model::digest::Digest;

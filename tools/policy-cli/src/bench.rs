@@ -1,4 +1,4 @@
-//! `qosm policy bench`: what an evaluation takes on made-up nodes, beside the default modules.
+//! `qosm policy bench`: measures evaluations on synthetic nodes, beside the default modules.
 
 mod node;
 mod sample_config;
@@ -20,27 +20,27 @@ use self::node::Node;
 use crate::args::BenchArgs;
 use crate::subject::Subject;
 
-/// Evaluations before any is measured: caches are warm, and what a policy does once is done.
+/// Evaluations before the measurement, which warm the caches and let a policy do its one-time work.
 const WARM_UP: u32 = 10;
-/// Evaluations that are measured, of all policies in turns.
+/// Evaluations that are measured; the policies take turns.
 const MEASURED: u32 = 200;
-/// Evaluations of which the instructions are counted; these are the same each time.
+/// Evaluations whose instructions are counted. The count is the same on every run.
 const COUNTED: u32 = 20;
-/// What the bench shows is how long it takes, not that it takes too long.
+/// Time limit of an evaluation: long enough that the bench measures slow policies instead of failing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A policy to be measured.
+/// A policy that takes part in the bench.
 struct Entrant {
     description: Description,
-    /// For the engine that nodes have, and for the one that counts.
+    /// Compiled for the engine of nodes, and for the engine that counts instructions.
     modules: [Module; 2],
     /// The policy's own configuration.
     config: Map<String, Value>,
-    /// What each pod asks for.
+    /// The configuration of each pod.
     pod_config: Map<String, Value>,
 }
 
-/// What one policy takes at one number of containers.
+/// The result of one policy for one number of containers.
 struct Row {
     name: String,
     version: String,
@@ -91,13 +91,13 @@ fn subject_of(subject: &Subject, engines: [&Engine; 2], args: &BenchArgs) -> any
 /// A policy with its default configuration, and a pod configuration that its protocol accepts.
 fn entrant(subject: &Subject, [engine, counting]: [&Engine; 2]) -> anyhow::Result<Entrant> {
     let (module, description) = subject.load(engine)?;
-    // A child would compile for an engine that does not count.
+    // Compile in this process: a child process compiles for an engine that does not count.
     let counted = counting.load(&subject.wasm, None, &Compiler::InProcess)?;
     let pod_config = sample_config::of(&description);
     Ok(Entrant { description, modules: [module, counted], config: Map::new(), pod_config })
 }
 
-/// The default modules that are there, without the one that is measured already.
+/// The default modules that exist, except the one that is measured already.
 fn defaults(engines: [&Engine; 2], args: &BenchArgs, measured: &Subject) -> anyhow::Result<Vec<Entrant>> {
     let folder = default_dir(args.subject.module_dir.as_deref());
     let mut found = Vec::new();
@@ -115,7 +115,7 @@ fn defaults(engines: [&Engine; 2], args: &BenchArgs, measured: &Subject) -> anyh
     Ok(found)
 }
 
-/// All policies on nodes of that size, in turns: whatever else the machine does hits all of them alike.
+/// Measures all policies on nodes of one size in turns, so that other load on the machine affects all alike.
 fn measure(engines: [&Engine; 2], entrants: &[Entrant], containers: u32) -> anyhow::Result<Vec<Row>> {
     let mut running = Vec::new();
     for (place, entrant) in entrants.iter().enumerate() {
@@ -162,7 +162,7 @@ fn measure(engines: [&Engine; 2], entrants: &[Entrant], containers: u32) -> anyh
     Ok(running.into_iter().map(row).collect())
 }
 
-/// What is measured of a policy: what an evaluation executes, and an instance to be timed, with its node.
+/// A policy in the measurement: fuel of an evaluation, the instance to be timed, its node, its times, and the number of its settings.
 type Started<'a> = (&'a Entrant, u64, Instance, Node, Vec<Duration>, usize);
 
 fn start<'a>([engine, counting]: [&Engine; 2], entrant: &'a Entrant, containers: u32) -> anyhow::Result<Started<'a>> {
@@ -172,7 +172,7 @@ fn start<'a>([engine, counting]: [&Engine; 2], entrant: &'a Entrant, containers:
     Ok((entrant, fuel, begin(engine, module, entrant, &node)?, node, Vec::new(), 0))
 }
 
-/// A policy that does not run: the end of it if it is the one in question, else only not measured beside that.
+/// Handles a policy that does not run: an error if it is the one in question, else only a note.
 fn excuse(is_measured: bool, entrant: &Entrant, containers: u32, error: anyhow::Error) -> anyhow::Result<()> {
     let error = error.context(format!("{} does not run with {containers} containers", entrant.description.name));
     if is_measured {
@@ -182,7 +182,7 @@ fn excuse(is_measured: bool, entrant: &Entrant, containers: u32, error: anyhow::
     Ok(())
 }
 
-/// An instance that knows its pods.
+/// An instance that was given the node's pods.
 fn begin(engine: &Engine, module: &Module, entrant: &Entrant, node: &Node) -> anyhow::Result<Instance> {
     let grants: Grants = module.imports().iter().copied().collect();
     let limits = Limits { evaluation: PATIENCE, ..Limits::default() };
@@ -206,7 +206,7 @@ fn begin(engine: &Engine, module: &Module, entrant: &Entrant, node: &Node) -> an
     Ok(instance)
 }
 
-/// The module's configuration and each pod's, merged and checked as on a node.
+/// The policy-level configuration and those of the pods, merged and validated as on a node.
 fn configured(entrant: &Entrant, node: &Node) -> anyhow::Result<(String, Map<String, Value>)> {
     let own = Value::Object(entrant.config.clone());
     let Some(protocol) = &entrant.description.protocol else {
@@ -230,19 +230,19 @@ fn configured(entrant: &Entrant, node: &Node) -> anyhow::Result<(String, Map<Str
     Ok((config.to_string(), effective.values))
 }
 
-/// One evaluation; how many settings it stages.
+/// Runs one evaluation. Returns the number of settings that it stages.
 fn evaluate(instance: &mut Instance, columns: &Columns, tick: u32) -> anyhow::Result<usize> {
     let (window, cause) =
         if tick == 0 { (Micros(0), Cause::ConfigChanged) } else { (Micros(1_000_000), Cause::Interval) };
     Ok(instance.evaluate(window, cause, columns)?.settings.len())
 }
 
-/// CPU time of this thread so far, the kernel's part included: what other processes take in between is no policy's.
+/// CPU time of this thread so far, in user and kernel mode. It does not include time of other processes.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Instructions of the median evaluation.
+/// Fuel of the median evaluation.
 fn fuel(mut instance: Instance, node: &Node) -> anyhow::Result<u64> {
     let mut counts = Vec::new();
     for tick in 0..WARM_UP + COUNTED {
@@ -255,7 +255,7 @@ fn fuel(mut instance: Instance, node: &Node) -> anyhow::Result<u64> {
     counts.get(counts.len() / 2).copied().context("the engine does not count")
 }
 
-/// The value below which `percent` percent of them lie.
+/// The percentile `percent` of the sorted values.
 fn quantile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! `qosm policy build`: from a policy's source to its module, and what a node would make of it.
+//! `qosm policy build`: builds a policy's module, and reports how a node would see it.
 
 use qosm_engine::Engine;
 use qosm_open_module::inspect;

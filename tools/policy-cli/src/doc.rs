@@ -1,4 +1,4 @@
-//! `qosm policy doc`: a module's reference, as Markdown.
+//! `qosm policy doc`: prints the reference of a module as Markdown.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &DocArgs) -> anyhow::Result<Answer> {
     let engine = Engine::new()?;
     let (module, description) = subject.load(&engine)?;
     let mut text = String::new();
-    // Text takes whatever is written to it.
+    // Writing to a `String` does not fail.
     let _ = reference(&mut text, &module, &description);
     print::text(&text)?;
     Ok(Answer::Good)
@@ -45,7 +45,7 @@ fn reference(out: &mut String, module: &Module, description: &Description) -> st
     running(out, module, description)
 }
 
-/// What it may touch.
+/// The section about grants.
 fn grants(out: &mut String, module: &Module, description: &Description) -> std::fmt::Result {
     let (free, granted): (Vec<Interface>, Vec<Interface>) =
         module.imports().iter().copied().partition(|import| import.always_granted());
@@ -70,7 +70,7 @@ fn grants(out: &mut String, module: &Module, description: &Description) -> std::
     Ok(())
 }
 
-/// How pods and operators ask for it.
+/// The section about the configuration by pods and operators.
 fn asking(out: &mut String, protocol: &Protocol) -> std::fmt::Result {
     writeln!(out, "\n## How to ask for it\n")?;
     for key in &protocol.annotation_keys {
@@ -111,7 +111,7 @@ fn asking(out: &mut String, protocol: &Protocol) -> std::fmt::Result {
     Ok(())
 }
 
-/// What an operator writes.
+/// The section with the agent's configuration of the policy.
 fn running(out: &mut String, module: &Module, description: &Description) -> std::fmt::Result {
     let imports = module.imports().iter().filter(|import| !import.always_granted()).map(ToString::to_string);
     let grants: Vec<_> = imports.chain(module.needed_reach(description).iter().map(ToString::to_string)).collect();
@@ -123,7 +123,7 @@ fn running(out: &mut String, module: &Module, description: &Description) -> std:
     writeln!(out, "  module: oci://REGISTRY/{name}:{version}\n  grants: [{}]\n```", grants.join(", "))
 }
 
-/// The fields of a configuration.
+/// A table of the fields of a configuration.
 fn fields(out: &mut String, mut rows: Vec<Vec<String>>) -> std::fmt::Result {
     for row in &mut rows {
         for cell in row.iter_mut().take(1) {

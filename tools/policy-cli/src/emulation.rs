@@ -1,4 +1,4 @@
-//! What runs on an emulated resctrl: `qosm resctrl emulate`, and `qosm demo resctrl`. Nothing else of the binary knows the emulation.
+//! Verbs that use an emulated resctrl: `qosm resctrl emulate` and `qosm demo resctrl`. No other part of the binary uses the emulation.
 
 mod console;
 mod demo;
@@ -17,16 +17,16 @@ use qosm_terminal::{Usage, document};
 pub(crate) use self::demo::run as demo;
 pub(crate) use self::emulate::run as emulate;
 
-/// An emulated resctrl while it is mounted; dropping it unmounts, and removes the folder if it was made for it.
+/// A mounted emulation of resctrl. Dropping it unmounts it, and removes the folder if it was created for it.
 struct Emulation {
-    // Before the folder: it is unmounted first.
+    // Dropped before the folder, so that it is unmounted first.
     mounted: Option<Mounted>,
     folder: PathBuf,
     is_made: bool,
 }
 
 impl Emulation {
-    /// Mounts it.
+    /// Mounts an emulation on `folder`.
     fn mount(folder: &Path, profile: Profile, clock: Clock) -> anyhow::Result<Self> {
         let tree = Tree::new(profile, Proc::new())?;
         let is_made = !folder.exists();
@@ -36,18 +36,18 @@ impl Emulation {
         Ok(emulation)
     }
 
-    /// Where it is, as the kernel spells it.
+    /// The mount point, as the kernel spells it.
     fn path(&self) -> &Path {
         self.mounted.as_ref().map_or(&self.folder, Mounted::path)
     }
 
-    /// The tree behind the mount. Its holder must not use the mount meanwhile.
+    /// The emulated tree. The caller must not access the mount while it holds the guard.
     fn tree(&self) -> Option<MutexGuard<'_, Tree>> {
-        // Its operations leave nothing half done.
+        // A poisoned tree is still usable: its operations leave nothing half done.
         self.mounted.as_ref().map(|mounted| mounted.tree().lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Unmounts it.
+    /// Unmounts the emulation.
     fn end(mut self) -> anyhow::Result<()> {
         self.mounted.take().map_or(Ok(()), Mounted::unmount)?;
         Ok(())
@@ -58,13 +58,13 @@ impl Drop for Emulation {
     fn drop(&mut self) {
         drop(self.mounted.take());
         if self.is_made {
-            // It is not empty where something else was put into it.
+            // The folder may contain other files; then it stays.
             let _ = fs::remove_dir(&self.folder);
         }
     }
 }
 
-/// A machine by its name, or from a file.
+/// A machine profile, by name or from a file.
 fn profile(text: &str) -> anyhow::Result<Profile> {
     let is_file = text.contains('/') || [".yaml", ".yml", ".json"].iter().any(|end| text.ends_with(end));
     if is_file {

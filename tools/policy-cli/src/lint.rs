@@ -1,4 +1,4 @@
-//! `qosm policy lint`: what of a policy will trouble those who run it.
+//! `qosm policy lint`: finds parts of a policy that will cause trouble for its operators.
 
 mod cases;
 mod description;
@@ -16,15 +16,15 @@ use wasm_metadata::Payload;
 use crate::args::{LintArgs, SubjectArgs};
 use crate::subject::Subject;
 
-/// How much it matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// A node does not run it.
+    /// A node refuses the policy.
     Error,
-    /// It causes problems at run time.
+    /// The policy causes problems at run time.
     Warning,
-    /// It could be better.
+    /// The policy could be improved.
     Hint,
 }
 
@@ -38,16 +38,16 @@ impl fmt::Display for Level {
     }
 }
 
-/// Something that was found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
     level: Level,
-    /// Its name, for those who look for one.
+    /// Name of the rule, for searching.
     rule: &'static str,
-    /// What is the matter, and where.
+    /// The problem and where it is.
     what: String,
-    /// The way out.
+    /// How to fix it.
     help: String,
 }
 
@@ -57,12 +57,12 @@ impl Finding {
     }
 }
 
-/// What is looked at.
+/// The policy that is checked.
 struct Looked<'a> {
     engine: &'a Engine,
     module: &'a Module,
     description: &'a Description,
-    /// Where the module is.
+    /// Where the module comes from.
     place: &'a str,
     wasm: &'a [u8],
     project: Option<&'a Project>,
@@ -116,7 +116,7 @@ fn show(place: &str, findings: &[Finding], output: Output) -> anyhow::Result<Ans
     Ok(if is_fine { Answer::Good } else { Answer::Bad })
 }
 
-/// Whether its name will be mixed up with another's.
+/// Checks whether the policy's name can be confused with another one.
 fn name(looked: &Looked<'_>, args: &SubjectArgs) -> Vec<Finding> {
     let Description { name, version, .. } = looked.description;
     let mut findings = Vec::new();
@@ -150,7 +150,7 @@ fn name(looked: &Looked<'_>, args: &SubjectArgs) -> Vec<Finding> {
     findings
 }
 
-/// What is written about the module's makers. A component has sections for it.
+/// Checks the labels about authors and licence. Only components have sections for them.
 fn labels(looked: &Looked<'_>) -> Vec<Finding> {
     let Ok(payload) = Payload::from_binary(looked.wasm) else { return Vec::new() };
     let metadata = payload.metadata();

@@ -1,4 +1,4 @@
-//! The `qosm-policy` binary: what policies are written, tested and published with. `qosm policy …` runs it; no node needs it.
+//! The `qosm-policy` binary, with which authors write, test and publish policies. `qosm policy …` runs it; nodes do not need it.
 
 mod annotate;
 mod args;
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     qosm_terminal::end(answer, qosm_replay::is_usage)
 }
 
-/// In memory first: a reader that has seen enough is no failure.
+/// Generates the script in memory first, so that a reader that closes the pipe early causes no failure.
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<Answer> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "qosm-policy", &mut script);

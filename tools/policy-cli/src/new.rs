@@ -1,4 +1,4 @@
-//! `qosm policy new`: a project from a template.
+//! `qosm policy new`: creates a project from a template.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use toml_edit::{DocumentMut, InlineTable, Item, Table, Value};
 
 use crate::args::{LanguageArg, NewArgs};
 
-/// The files of the templates and of the SDK, as they were when this binary was built.
+/// The files of the templates and of the SDK, as of the build of this binary.
 mod trees {
     include!(concat!(env!("OUT_DIR"), "/trees.rs"));
 }
 
-/// Names that Rust cannot give a crate.
+/// Names that are not valid for a crate.
 const RUST_WORDS: [&str; 42] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
     "enum", "extern", "false", "final", "fn", "for", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
@@ -21,10 +21,10 @@ const RUST_WORDS: [&str; 42] = [
     "where", "while",
 ];
 
-/// Longest name that a policy may have.
+/// Maximum length of a policy's name.
 const NAME_LIMIT: usize = 63;
 
-/// Where a project in Rust has its copy of the SDK, with the contract in it, as a package of the SDK has it.
+/// Where a project in Rust keeps its copy of the SDK, and the contract in it, as in a package of the SDK.
 const SDK: &str = "sdk/rust";
 const WIT: &str = "sdk/rust/wit";
 
@@ -44,10 +44,10 @@ pub(crate) fn run(args: &NewArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// A file below the project's folder.
+/// Path of a file below the project's folder, and its content.
 type File = (String, Vec<u8>);
 
-/// A policy's name, in the three forms in which a template has its own.
+/// A policy's name in the three forms that templates use.
 struct Name {
     /// `my-policy`
     dashed: String,
@@ -99,7 +99,7 @@ impl Name {
         text.replace("my-policy", &self.dashed).replace("my_policy", &self.underscored).replace("MyPolicy", &self.camel)
     }
 
-    /// A file of a template, with this name in its path and its content.
+    /// A template's file with this name in its path and content.
     fn put_into(&self, (path, content): &(&str, &[u8])) -> File {
         let content =
             std::str::from_utf8(content).map_or_else(|_| content.to_vec(), |text| self.put(text).into_bytes());
@@ -107,7 +107,7 @@ impl Name {
     }
 }
 
-/// A name like the one that cannot be, as the last part of the message.
+/// A suggestion of a valid name, as the last part of the error message.
 fn proposal(text: &str) -> String {
     let kept: String =
         text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
@@ -117,7 +117,7 @@ fn proposal(text: &str) -> String {
     if is_new { format!("; `{name}` would be one") } else { String::new() }
 }
 
-/// Refuses a place where something is.
+/// Fails if something exists at the path.
 fn vacant(folder: &Path) -> anyhow::Result<()> {
     let shown = folder.display();
     let mut entries = match std::fs::read_dir(folder) {
@@ -134,7 +134,7 @@ fn vacant(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All files in one step: beside the folder first, and then under its name.
+/// Writes all files in one step: to a temporary folder next to the final one, which is then renamed.
 fn write(folder: &Path, files: &[File]) -> anyhow::Result<()> {
     let failed = |path: &Path| format!("cannot write {}; nothing was made", path.display());
     let absolute = std::path::absolute(folder)?;
@@ -142,7 +142,7 @@ fn write(folder: &Path, files: &[File]) -> anyhow::Result<()> {
     std::fs::create_dir_all(parent).with_context(|| failed(parent))?;
     let beside =
         tempfile::Builder::new().prefix(".qosm-policy-new-").tempdir_in(parent).with_context(|| failed(parent))?;
-    // A folder in it has the permissions that the user's new folders have.
+    // A subfolder has the default permissions of the user's new folders, unlike the temporary folder.
     let fresh = beside.path().join("project");
     for (path, content) in files {
         let path = fresh.join(path);
@@ -153,7 +153,7 @@ fn write(folder: &Path, files: &[File]) -> anyhow::Result<()> {
     std::fs::rename(&fresh, folder).with_context(|| failed(folder))
 }
 
-/// The files of a project in Rust: the template's, and the SDK unless it is somewhere already.
+/// The files of a project in Rust: those of the template, and the SDK unless `sdk` names its folder.
 fn rust(name: &Name, sdk: Option<&Path>, folder: &Path) -> anyhow::Result<Vec<File>> {
     let mut files: Vec<File> = trees::TEMPLATE_RUST.iter().map(|file| name.put_into(file)).collect();
     let path = match sdk {
@@ -186,7 +186,7 @@ fn rust(name: &Name, sdk: Option<&Path>, folder: &Path) -> anyhow::Result<Vec<Fi
     Ok(files)
 }
 
-/// Whether cargo would take the project for a member of a workspace above it.
+/// Whether cargo would treat the project as a member of a workspace in a parent folder.
 fn is_below_workspace(folder: &Path) -> bool {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
     absolute.ancestors().skip(1).any(|above| above.join("Cargo.toml").exists())
@@ -196,7 +196,7 @@ fn document(content: &[u8]) -> anyhow::Result<DocumentMut> {
     Ok(std::str::from_utf8(content)?.parse::<DocumentMut>()?)
 }
 
-/// The template's manifest with the SDK where it is for this project.
+/// The template's manifest, with the path of the SDK for this project.
 fn project_manifest(content: &[u8], sdk: &str, is_below_workspace: bool) -> anyhow::Result<String> {
     let mut manifest = document(content)?;
     for table in ["dependencies", "dev-dependencies"] {
@@ -209,14 +209,14 @@ fn project_manifest(content: &[u8], sdk: &str, is_below_workspace: bool) -> anyh
     if is_below_workspace {
         let mut workspace = Table::new();
         workspace.decor_mut().set_prefix("\n# A workspace of its own, whatever stands in the folders above.\n");
-        // What lies in the project's folder would be a member otherwise.
+        // Without this, cargo would treat the SDK in the project's folder as a member.
         workspace.insert("exclude", toml_edit::value(toml_edit::Array::from_iter(["sdk"])));
         manifest.insert("workspace", Item::Table(workspace));
     }
     Ok(manifest.to_string())
 }
 
-/// The SDK's manifest with what it inherits written out, and without what only its own tests need.
+/// The SDK's manifest with inherited values written out, and without the dependencies of its own tests.
 fn sdk_manifest(content: &[u8]) -> anyhow::Result<String> {
     let workspace: DocumentMut = trees::WORKSPACE.parse()?;
     let inherited = |table: &str, key: &str| workspace.get("workspace")?.get(table)?.get(key).cloned();
@@ -248,7 +248,7 @@ fn is_inherited(item: &Item) -> bool {
     item.get("workspace").and_then(Item::as_bool) == Some(true)
 }
 
-/// A dependency as the workspace has it, with what is said beside the inheritance.
+/// A dependency of the workspace, merged with the keys next to `workspace = true`.
 fn merged(from: &Item, beside: &Item) -> InlineTable {
     let mut table = match from {
         Item::Value(Value::String(version)) => InlineTable::from_iter([("version", version.value().as_str())]),
@@ -267,7 +267,7 @@ fn merged(from: &Item, beside: &Item) -> InlineTable {
     table
 }
 
-/// What to type next.
+/// The commands to run next.
 fn next(language: LanguageArg, name: &Name, folder: &Path) -> String {
     let (what, built) = match language {
         LanguageArg::Rust => ("a policy in Rust", "wasm"),

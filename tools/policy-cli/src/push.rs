@@ -1,4 +1,4 @@
-//! `qosm policy push`: a module becomes an artefact.
+//! `qosm policy push`: pushes a module as an artefact.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// What is said about the module: what it says itself, first in what it answers, then in its sections.
+/// The artefact's label: from the module's description, then from its custom sections.
 fn label(args: &PushArgs, wasm: &[u8]) -> anyhow::Result<Label> {
     let engine = Engine::new()?;
     let described =
@@ -76,7 +76,7 @@ fn label(args: &PushArgs, wasm: &[u8]) -> anyhow::Result<Label> {
     Ok(Label { name, created: created()?, annotations })
 }
 
-/// What is written in the module's own sections, under OCI's names.
+/// The module's custom sections, under OCI's annotation names.
 fn sections(wasm: &[u8]) -> BTreeMap<String, String> {
     let Ok(payload) = Payload::from_binary(wasm) else { return BTreeMap::new() };
     let metadata = payload.metadata();
@@ -92,7 +92,7 @@ fn sections(wasm: &[u8]) -> BTreeMap<String, String> {
     said.into_iter().filter_map(|(key, value)| Some((format!("org.opencontainers.image.{key}"), value?))).collect()
 }
 
-/// The date of what is made anew from the same source stays the same: <https://reproducible-builds.org/specs/source-date-epoch/>.
+/// Artefacts built anew from the same source keep their date: <https://reproducible-builds.org/specs/source-date-epoch/>.
 fn created() -> Result<String, Usage> {
     let Ok(said) = std::env::var("SOURCE_DATE_EPOCH") else { return Ok(Timestamp::UNIX_EPOCH.to_string()) };
     let seconds = said.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok());

@@ -1,15 +1,14 @@
-//! Where `qosm` is: the demo runs the agent that an operator runs.
+//! Finds `qosm`: the demo runs the same agent as an operator.
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 
-/// The program `qosm`: the one that started this program, which names itself in `QOSM_BIN`; else the one beside this program, else the
-/// one on the PATH.
+/// Path of `qosm`: the program that started this one and set `QOSM_BIN`; else the one next to this program; else the one on the `PATH`.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// If there is none.
 pub(crate) fn find() -> anyhow::Result<PathBuf> {
     if let Some(said) = std::env::var_os("QOSM_BIN") {
         return Ok(said.into());

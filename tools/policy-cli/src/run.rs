@@ -1,4 +1,4 @@
-//! `qosm policy run`: a policy on a node in a file, with all that it imports.
+//! `qosm policy run`: runs a policy on a node in a file, with all grants that it imports.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use qosm_terminal::{Answer, Usage, document, log};
 use crate::args::RunArgs;
 use crate::subject::Subject;
 
-/// The node that a project is tried on.
+/// The default node of a project.
 const NODE: &str = "recordings/node.yaml";
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
@@ -50,7 +50,7 @@ fn played(args: &RunArgs, subject: &Subject, engine: &Engine) -> anyhow::Result<
     on_facts(&facts, Objects::default(), engine.clone(), vec![policy])?.show(args.output.output, RowOrder::ByPod)
 }
 
-/// A folder in which each evaluation's `input` is kept.
+/// Writes the `input` of each evaluation to a folder.
 struct Inputs {
     folder: PathBuf,
     written: AtomicUsize,
@@ -67,12 +67,12 @@ impl Inputs {
         let number = self.written.fetch_add(1, Ordering::Relaxed) + 1;
         let file = self.folder.join(format!("{number}.json"));
         if let Err(error) = std::fs::write(&file, input) {
-            // The first is reported; a watcher cannot end an evaluation.
+            // Only the first error is kept; a watcher cannot end an evaluation.
             let _ = self.error.set(anyhow::Error::new(error).context(format!("cannot write {}", file.display())));
         }
     }
 
-    /// Whether all of it was written.
+    /// Fails if an input could not be written.
     fn check(&self) -> anyhow::Result<()> {
         if let Some(error) = self.error.get() {
             bail!("{error:#}");
@@ -82,7 +82,7 @@ impl Inputs {
     }
 }
 
-/// The node: as said, else the one that the project has.
+/// The node in `said`, else the project's own.
 fn facts(said: Option<&Path>, subject: &Subject) -> Result<PathBuf, Usage> {
     let own = subject.project.as_ref().map(|project| project.folder().join(NODE)).filter(|path| path.is_file());
     said.map(Path::to_path_buf).or(own).ok_or_else(|| {
@@ -90,7 +90,7 @@ fn facts(said: Option<&Path>, subject: &Subject) -> Result<PathBuf, Usage> {
     })
 }
 
-/// The subject as the one policy that runs, as the file's entry of its name has it, and granted all that it imports.
+/// The subject as the only policy, with the file's entry of its name as configuration, and granted all that it imports.
 fn load(args: &RunArgs, subject: &Subject, engine: &Engine, entries: &[PolicyConfig]) -> anyhow::Result<LoadedPolicy> {
     let (module, description) = subject.load(engine)?;
     if args.inputs.is_some() && module.form() != Form::Rego {
@@ -101,10 +101,10 @@ fn load(args: &RunArgs, subject: &Subject, engine: &Engine, entries: &[PolicyCon
     let imports = module.imports().iter().filter(|import| !import.always_granted()).map(ToString::to_string);
     let mut grants: Vec<String> =
         imports.chain(module.needed_reach(&description).iter().map(ToString::to_string)).collect();
-    // A node grants what its operator allows; on a laptop no workload is at risk.
+    // On a node, the operator decides about grants; here no workload is at risk.
     let shown = if grants.is_empty() { "nothing".to_owned() } else { grants.join(", ") };
     eprintln!("{} {} is granted what it imports: {shown}", description.name, description.version);
-    // What a component sets beyond pods it cannot say beforehand, and is to be seen here.
+    // A component cannot announce settings of tiers in advance; grant them, so that the output shows them.
     if module.form() == Form::Component && !grants.iter().any(|grant| grant == Reach::Tiers.as_str()) {
         grants.push(Reach::Tiers.to_string());
     }

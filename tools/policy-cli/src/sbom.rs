@@ -1,4 +1,4 @@
-//! `qosm policy sbom`: what a module was made of, as CycloneDX.
+//! `qosm policy sbom`: the components of a module, as CycloneDX.
 
 use qosm_model::digest::Digest;
 use qosm_open_module::module;
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &SbomArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// CycloneDX 1.6. Nothing in it but the module decides what it says: no time, no random serial number.
+/// CycloneDX 1.6. The document depends on the module only: it has no timestamp and no random serial number.
 fn document(place: &str, digest: Digest, payload: &Payload) -> Value {
     let outer = payload.metadata();
     let mut inner = Vec::new();

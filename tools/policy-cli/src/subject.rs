@@ -1,4 +1,4 @@
-//! What a verb for authors works on: a project, which is built first, or a module from wherever.
+//! The subject of a verb for authors: a project, which is built first, or a module.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use qosm_open_module::{compiler, module, personal_cache};
 
 use crate::args::{SubjectArgs, ToolchainArgs};
 
-/// A module, and the project that it was built from.
+/// A module, and the project that it was built from, if any.
 pub(crate) struct Subject {
-    /// Where the module is.
+    /// Where the module comes from.
     pub(crate) place: String,
     pub(crate) wasm: Vec<u8>,
     pub(crate) project: Option<Project>,
@@ -34,7 +34,7 @@ impl Subject {
         Ok(Self { place, wasm: built.module, project: Some(project) })
     }
 
-    /// The module, and who it says it is.
+    /// Loads the module, with its description.
     pub(crate) fn load(&self, engine: &Engine) -> anyhow::Result<(Module, Description)> {
         let load = || {
             let module = engine.load(&self.wasm, personal_cache().as_ref(), &compiler())?;
@@ -47,13 +47,13 @@ impl Subject {
         })
     }
 
-    /// Where the source calls what no node answers: that a module is refused for it tells the name alone.
+    /// Where the source calls built-in functions that no node provides. The engine's error lists only their names.
     pub(crate) fn refused_calls(&self, error: &anyhow::Error) -> Vec<String> {
         let Some(EngineError::Bundle { source: BundleError::Builtins(missing), .. }) = error.downcast_ref() else {
             return Vec::new();
         };
         let names: Vec<_> = missing.iter().map(|one| one.name.as_str()).collect();
-        // Where OPA does not tell, the names must do.
+        // If OPA cannot tell, only the names are reported.
         self.project.as_ref().and_then(|project| project.calls(&names).ok()).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! `qosm policy test`: the tests of a policy's own code, and its cases played to the module.
+//! `qosm policy test`: runs the tests of a policy's own code, and plays its cases to the module.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::args::TestArgs;
 use crate::subject::Subject;
 
-/// A case, and what came of it.
+/// A case and its result.
 struct Played {
     script: Script,
     result: Result<(), CaseError>,
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<Answer> {
     let own_code = match &subject.project {
         Some(project) => match project.test(filter) {
             Ok(()) => Ok(()),
-            // The test runner has said what; the cases may say why.
+            // The test runner has printed the failures; play the cases too, since they may show the cause.
             Err(error @ BuildError::Failed { .. }) => Err(error),
             Err(error) => return Err(error.into()),
         },
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<Answer> {
     Ok(if holds { Answer::Good } else { Answer::Bad })
 }
 
-/// The folder with a subject's cases.
+/// The folder that contains a subject's cases.
 pub(super) fn cases(subject: &Subject, said: Option<&Path>) -> Result<PathBuf, Usage> {
     match (said, &subject.project) {
         (Some(folder), _) => Ok(folder.to_path_buf()),
@@ -90,7 +90,7 @@ fn text(title: &str, folder: &Path, played: &[Played], there_are: usize) -> Stri
             Ok(()) => text.push_str(&format!("  ok      {}{about}\n", script.name())),
             Err(error) => {
                 text.push_str(&format!("  FAILED  {}{about}\n", script.name()));
-                // The lines of a difference are indented already.
+                // The lines of a difference are already indented.
                 text.push_str(&format!("          {}\n", error.to_string().replace('\n', "\n        ")));
             }
         }

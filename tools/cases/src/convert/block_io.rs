@@ -1,4 +1,4 @@
-//! Block devices, and what is set of them.
+//! Block devices, and the settings of them.
 
 use qosm_model::block_io::{BlockDevice, BlockDevices, DeviceNumber, PodVolume};
 use qosm_model::knob::{Knob, Target, Value};
@@ -78,7 +78,7 @@ fn held(value: Value) -> Option<IoValue> {
     }
 }
 
-/// A staged change of a knob of a device; `None` of another knob.
+/// A staged change of a device knob; `None` for another knob.
 pub(super) fn change(target: Target, knob: Knob, value: Option<Value>, reason: &str) -> Option<mock::IoChange> {
     let (kind, device) = kind(knob)?;
     Some(mock::IoChange {
@@ -90,7 +90,7 @@ pub(super) fn change(target: Target, knob: Knob, value: Option<Value>, reason: &
     })
 }
 
-/// A remark on the cost model of devices; `None` where it is of a cgroup, or of another knob.
+/// A remark on the cost model of devices; `None` for a remark on a cgroup or another knob.
 pub(super) fn remark(remark: &Remark) -> Option<mock::IoRemark> {
     if remark.target != Target::Node {
         return None;

@@ -21,7 +21,7 @@ fn sdk(knob: Knob) -> Option<NodeKnob> {
     NodeKnob::ALL.into_iter().find(|other| model(*other) == knob)
 }
 
-/// Those that the kernel has.
+/// The settings that the kernel has.
 pub(super) fn samples(columns: &mock::Columns) -> Vec<NodeKnobSample> {
     let sample = |state: &qosm_sdk::NodeKnobState| {
         Some(NodeKnobSample { knob: model(state.knob), value: state.value?, baseline: state.baseline? })
@@ -29,7 +29,7 @@ pub(super) fn samples(columns: &mock::Columns) -> Vec<NodeKnobSample> {
     columns.node_knobs.iter().filter_map(sample).collect()
 }
 
-/// A staged change of one; `None` of another knob.
+/// A staged change of a kernel setting; `None` for another knob.
 pub(super) fn change(knob: Knob, value: Option<Value>, reason: &str) -> Option<mock::NodeKnobChange> {
     let value = match value {
         Some(Value::Number(number)) => Some(u64::try_from(number).unwrap_or_default()),

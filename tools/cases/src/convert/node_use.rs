@@ -1,4 +1,4 @@
-//! The node's memory and pressure, and what its tiers and pods use.
+//! Memory and pressure of the node, and use by tiers, pods and applications.
 
 use std::sync::Arc;
 

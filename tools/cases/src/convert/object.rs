@@ -1,4 +1,4 @@
-//! What a case says of Kubernetes objects and of the cluster ConfigMap.
+//! Kubernetes objects and the cluster ConfigMap.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn resource(amount: &qosm_sdk::NodeAmount) -> NodeResource {
 }
 
 pub(super) fn pod(facts: &qosm_sdk::PodObjectFacts) -> PodObject {
-    // An owner that is shown has both.
+    // An owner in a case has both kind and name.
     let owner = facts.owner_kind.as_ref().zip(facts.owner_name.as_ref());
     PodObject {
         pod: PodId(facts.pod),

@@ -6,7 +6,7 @@ use qosm_model::pod::PodId;
 use qosm_model::unit::Micros;
 use qosm_sdk::mock;
 
-/// How resources fare. A name that no resource can have is none that the policy publishes.
+/// The states of resources. A name that is not valid for a resource cannot be one that the policy published.
 pub(super) fn resources(columns: &mock::Columns) -> impl Iterator<Item = ResourceState> {
     columns.resource_states.iter().filter_map(|state| {
         let (amount, in_force, why) = (state.amount, state.in_force, state.why.clone());
@@ -14,7 +14,7 @@ pub(super) fn resources(columns: &mock::Columns) -> impl Iterator<Item = Resourc
     })
 }
 
-/// What became of evictions.
+/// The states of evictions.
 pub(super) fn evictions(columns: &mock::Columns) -> impl Iterator<Item = EvictionState> {
     columns.evictions.iter().map(|state| EvictionState {
         uid: state.pod_uid.clone(),

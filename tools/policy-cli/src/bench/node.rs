@@ -1,4 +1,4 @@
-//! A made-up node: pods of one container each, and what is measured of them, the same on each run.
+//! A synthetic node: pods of one container each, and their columns, which are the same on each run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ const CPUS: u32 = 64;
 const MEMORY: Bytes = Bytes(256 << 30);
 const WINDOW: u64 = 1_000_000;
 const PERIOD: Micros = Micros(100_000);
-/// Half a CPU each.
+/// Half a CPU for each container.
 const LIMIT: MilliCpu = MilliCpu(500);
 const QUOTA: Micros = Micros(50_000);
 const MEMORY_LIMIT: u64 = 256 << 20;
-/// Caches, one a socket.
+/// Cache domains, one for each socket.
 const DOMAINS: [DomainId; 2] = [DomainId(0), DomainId(1)];
-/// Disks.
+/// Number of disks.
 const DISKS: u32 = 8;
 /// One pod in this many has a volume of its own.
 const WITH_VOLUME: u32 = 4;
 /// One container in this many uses all the CPU time of its quota.
 const BUSY: u32 = 10;
 
-/// A node's pods, with their ids.
+/// The pods of a node, with their ids.
 pub(super) struct Node {
     pods: Vec<Numbered>,
     bandwidth: Arc<[BandwidthSample]>,
@@ -53,7 +53,7 @@ pub(super) struct Node {
     block_devices: Arc<BlockDevices>,
 }
 
-/// A pod, its id, and those of its containers.
+/// A pod with its id and the ids of its containers.
 type Numbered = (PodId, Pod, Vec<(ContainerId, Option<u32>)>);
 
 impl Node {
@@ -98,7 +98,7 @@ impl Node {
         &self.pods
     }
 
-    /// What is measured at a tick. Every tenth container is throttled and under pressure, each tick others.
+    /// The columns of a tick. A tenth of the containers is throttled and under pressure, a different tenth in each tick.
     pub(super) fn columns(&self, tick: u32) -> Columns {
         let ids = || self.pods.iter().map(|(PodId(id), ..)| *id);
         let is_busy = |id: u32| id.wrapping_add(tick).is_multiple_of(BUSY);
@@ -162,7 +162,7 @@ impl Node {
         }
     }
 
-    /// What the tiers, the pods and all else use.
+    /// Use by tiers, pods, and everything outside of kubepods.
     fn groups(&self, tick: u32) -> Vec<GroupSample> {
         let row = |group, parts: u64| {
             let memory = GroupMemory {
@@ -223,7 +223,7 @@ fn pod(number: u32) -> Pod {
     }
 }
 
-/// Labels and annotations as a cloud's node has them, and batch resources beside its own.
+/// A Node object with labels and annotations as in a cloud, and with batch resources.
 fn node_object() -> KubernetesNode {
     let resource = |name: &str, amount: i64| NodeResource {
         name: name.to_owned(),
@@ -256,7 +256,7 @@ fn cluster_config() -> ClusterConfig {
     ClusterConfig::read(&[map], &KubernetesNode::default(), None).0
 }
 
-/// Two threads a core, half of the CPUs on each socket.
+/// Two hardware threads for each core, and half of the CPUs on each socket.
 fn cpu_place(id: u32) -> Cpu {
     let socket = id / (CPUS / 2);
     Cpu { id, core: id / 2, socket, numa_node: socket, online: true }
@@ -289,7 +289,7 @@ fn numa_node(place: u32) -> NumaNode {
     }
 }
 
-/// It runs on the first node and has half of its memory on the second.
+/// A container that runs on the first NUMA node and has half of its memory on the second.
 fn numa_sample(id: u32) -> NumaSample {
     NumaSample {
         container: ContainerId(id),
@@ -304,7 +304,7 @@ fn cache_domain(id: DomainId) -> Domain {
     Domain { id, cache_ways: 12, cache: Some(Bytes(48 << 20)), divides_bandwidth: true }
 }
 
-/// So many parts of what is used on one domain.
+/// Use of one cache domain in proportion to `parts`.
 fn usage(domain: DomainId, parts: u64) -> Usage {
     Usage {
         domain,

@@ -1,4 +1,4 @@
-//! A pod configuration that a policy's protocol accepts: what `bench` gives each pod unless `--pod-config` does.
+//! A pod configuration that a policy's protocol accepts: the default of `bench --pod-config`.
 
 use qosm_model::protocol::{Description, Protocol};
 use serde_json::{Map, Value};
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 /// The field that chooses a preset.
 const POLICY: &str = "policy";
 
-/// Its values that switch the policy off.
+/// Values of it that switch the policy off.
 const NOTHING: [&str; 4] = ["none", "default", "off", ""];
 
-/// A preset if there is one, else the schema's example, else a value for each field. Empty for a policy without a protocol.
+/// A preset if there is one, else the schema's example, else a value for each field; empty for a policy without a protocol.
 pub(super) fn of(description: &Description) -> Map<String, Value> {
     description.protocol.as_ref().map(configuration).unwrap_or_default()
 }

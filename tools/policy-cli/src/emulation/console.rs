@@ -1,19 +1,19 @@
-//! The lines on standard input that move an emulated machine's counters.
+//! Parses lines of standard input that change an emulated machine's counters.
 
 use std::time::Duration;
 
 use qosm_resctrl_fuse::{Bytes, BytesPerSecond, Clock, Demand, Tid, Tree};
 
-/// A line of standard input.
+/// A command on standard input.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Order {
-    /// What a thread would take, of one cache or of each.
+    /// Sets the demand of a thread, on one cache or on each.
     Demand { task: Tid, cache: Option<u32>, demand: Demand },
-    /// The clock moves by so much.
+    /// Advances the clock.
     Step(Duration),
 }
 
-/// A line that is none.
+/// A line that is no command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{line}`: {why}; write `demand TASK BYTES BYTES_PER_SECOND [CACHE]`, such as `demand 4711 8Mi 2G`, or `step SECONDS`"
@@ -24,7 +24,7 @@ pub(super) struct NoOrder {
 }
 
 impl Order {
-    /// Reads a line; `None` for an empty one and a comment.
+    /// Parses a line; `None` for an empty line or a comment.
     pub(super) fn parse(line: &str) -> Result<Option<Self>, NoOrder> {
         let wrong = |why: &str| NoOrder { line: line.trim().to_owned(), why: why.to_owned() };
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -50,7 +50,7 @@ impl Order {
         }))
     }
 
-    /// Does what it says.
+    /// Executes the command.
     pub(super) fn obey(&self, tree: &mut Tree, clock: Clock) -> Result<(), String> {
         match self {
             Self::Demand { task, cache, demand } => {

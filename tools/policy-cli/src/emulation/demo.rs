@@ -1,7 +1,7 @@
-//! `qosm demo resctrl`: two pods in one cache, first left alone, then with the policy `llc-mba`, on an emulated machine.
+//! `qosm demo resctrl`: two pods share a cache on an emulated machine, first without limits, then with the policy `llc-mba`.
 //!
-//! [`super::pods`] plays the kubelet and the containers, [`Agent`] is `qosm` as an operator without Kubernetes starts it, and
-//! [`super::usage`] looks on.
+//! [`super::pods`] plays the kubelet and the containers, [`Agent`] runs `qosm` as an operator without Kubernetes does, and [`super::usage`]
+//! measures.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -26,16 +26,16 @@ use crate::qosm;
 
 const POLICY: &str = "llc-mba";
 
-/// How long the agent may take to compile the module, to answer, and to put the pods into their classes.
+/// Maximum time for the agent to compile the module, to answer, and to put the pods into their classes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long it is looked how much traffic there is.
+/// Duration of a measurement of memory traffic.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What a batch job may have of the cache and of the bandwidth while the policy is on, in percent.
+/// The batch job's share of the cache and of the bandwidth under the policy, in percent.
 const SHARE_OF_BATCH: u32 = 30;
 
-/// What pods would take without limits, in percent of each cache and of the bandwidth behind it.
+/// Demand of a pod without limits, in percent of each cache and of the bandwidth behind it.
 fn demand(spec: &Spec) -> u64 {
     if spec.class == "BE" { 100 } else { 60 }
 }
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Answer> {
     let patience = Patience(interrupted);
     let folder = tempfile::Builder::new().prefix("qosm-demo-").tempdir().context("no folder for the demo")?;
 
-    // The order of the values decides what ends first: the agent, the processes, their cgroups, then the mount.
+    // The values are dropped in reverse order: the agent, the processes, their cgroups, then the mount.
     let emulation = Emulation::mount(&folder.path().join("resctrl"), machine.clone(), Clock::Real)?;
     let mount = emulation.path().to_owned();
     tell(&format!(
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Answer> {
     let own = watch(&mount, &running)?;
     patience.sleep(Duration::from_secs(args.seconds))?;
     let before = usage::measure(&own, LOOK, |time| patience.sleep(time))?;
-    // What follows is to count for itself.
+    // Remove the demo's monitor groups: from here on the agent counts with its own.
     for group in own.iter().filter(|group| **group != mount) {
         fs::remove_dir(group).with_context(|| format!("cannot remove {}", group.display()))?;
     }
@@ -135,7 +135,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("     {line}").trim_end().to_owned() + "\n").collect()
 }
 
-/// Ctrl-C and its relatives, as a question that every wait asks: so that all is put back on the way out.
+/// SIGINT and other termination signals. Every wait checks for them, so that the demo cleans up before it exits.
 struct Patience(mpsc::Receiver<()>);
 
 impl Patience {
@@ -147,7 +147,7 @@ impl Patience {
     }
 }
 
-/// Says what the pods' processes would take.
+/// Sets the demand of the pods' processes.
 fn want(emulation: &Emulation, machine: &Profile, running: &[Running]) {
     let Some(mut tree) = emulation.tree() else { return };
     for (spec, running) in SPECS.iter().zip(running) {
@@ -166,8 +166,8 @@ fn want(emulation: &Emulation, machine: &Profile, running: &[Running]) {
     }
 }
 
-/// Has the pods counted by themselves before there is an agent: by monitor groups, which change nothing. Where nothing can be
-/// counted, the root stands in.
+/// Puts each pod into a monitor group before the agent starts; monitor groups limit nothing. Returns the root instead if the machine has
+/// none.
 fn watch(mount: &Path, running: &[Running]) -> anyhow::Result<Vec<PathBuf>> {
     let above = mount.join("mon_groups");
     if !above.is_dir() {
@@ -177,14 +177,14 @@ fn watch(mount: &Path, running: &[Running]) -> anyhow::Result<Vec<PathBuf>> {
     for (spec, running) in SPECS.iter().zip(running) {
         let group = above.join(format!("demo-{}", spec.name));
         fs::create_dir(&group).with_context(|| format!("cannot make {}", group.display()))?;
-        // What it starts later comes along.
+        // Processes that it starts later join the group too.
         fs::write(group.join("tasks"), running.id().to_string()).context("a process cannot be counted")?;
         made.push(group);
     }
     Ok(made)
 }
 
-/// The group that counts for a pod's first process, below the mount.
+/// The group that counts a pod's first process, relative to the mount.
 fn group_of(emulation: &Emulation, running: &Running) -> PathBuf {
     let line = emulation.tree().and_then(|mut tree| tree.cpu_resctrl_groups(Tid(running.id())));
     usage::group_of(&line.unwrap_or_default())
@@ -213,34 +213,34 @@ fn table(before: &[Usage], after: &[Usage]) -> String {
     print::table(&["pod", "class", "cache before", "after", "memory before", "after"], rows)
 }
 
-/// Whether the batch job had less with the policy than without it, as far as that is counted.
+/// Whether the batch job used less with the policy than without it, as far as the machine counts it.
 fn is_held(before: &[Usage], after: &[Usage]) -> bool {
     let Some((before, after)) = before.get(1).zip(after.get(1)) else { return false };
     let cache = before.occupancy.zip(after.occupancy).map(|(before, after)| after < before);
     let traffic = before.bandwidth.zip(after.bandwidth).map(|(before, after)| after < before);
     match (cache, traffic) {
-        // Nothing is counted on this machine; the groups are what there is to see.
+        // The machine counts nothing; the groups are all there is to see.
         (None, None) => true,
         (cache, traffic) => cache == Some(true) || traffic == Some(true),
     }
 }
 
-/// Keeps everything running until it is interrupted.
+/// Keeps everything running until an interrupt.
 fn hold(agent: &Agent, mount: &Path, patience: &Patience) -> anyhow::Result<()> {
     let (mount, socket) = (mount.display(), agent.socket().display().to_string());
     tell(&format!(
         "\nEverything keeps running until Ctrl-C. In another terminal, as root:\n  cat {mount}/qosm-*/schemata\n  \
          qosm explain demo/batch --admin-socket {socket}\n  qosm get pods --admin-socket {socket}\n  qosm doctor --resctrl {mount}\n"
     ))?;
-    // An interruption is how this is meant to end.
+    // An interrupt is the expected end.
     let _ = patience.sleep(Duration::from_secs(86_400));
     Ok(())
 }
 
-/// A running agent; dropping it ends it, and then it puts back what it changed.
+/// A running agent. Dropping it stops it, and the agent then restores what it changed.
 struct Agent {
     process: Child,
-    /// `qosm`.
+    /// Path of `qosm`.
     program: PathBuf,
     folder: PathBuf,
 }
@@ -271,7 +271,7 @@ impl Agent {
             "agent.json",
             json!({
                 "policies": [{"name": POLICY, "config": policy_config.unwrap_or_default()}],
-                // What the emulated memory gives, so that percent are percent of it on AMD as well.
+                // The bandwidth of the emulated memory, so that percentages refer to it on AMD too.
                 "resctrl": {"path": mount, "fullBandwidthMBps": machine.memory_bandwidth.0 / 1_000_000},
             })
             .to_string(),
@@ -283,7 +283,7 @@ impl Agent {
         command.arg("--state-dir").arg(state).arg("--admin-socket").arg(folder.join("admin.sock"));
         command.arg("--module-dir").arg(modules).args(["--cgroup-root", &groups.root(), "--cgroup-driver", "cgroupfs"]);
         command.args(["--create-cgroups", "--metrics-listen", "none"]);
-        // In a process group of its own: Ctrl-C is for the demo, which ends it in its turn.
+        // A process group of its own: Ctrl-C reaches only the demo, which then stops the agent.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let process = command.spawn().context("the agent cannot be started")?;
         Ok(Self { process, program, folder: folder.to_owned() })
@@ -305,7 +305,7 @@ impl Agent {
         Ok(String::from_utf8_lossy(&explained.stdout).into_owned())
     }
 
-    /// Fails if it has ended.
+    /// Fails if the agent has exited.
     fn check(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.process.try_wait().context("the agent cannot be waited for")? {
             bail!("the agent ended ({status}): {}", self.last_words());
@@ -318,7 +318,7 @@ impl Agent {
         log.trim().lines().last().unwrap_or("its log is empty").to_owned()
     }
 
-    /// Waits until it answers.
+    /// Waits until the agent answers.
     fn answers(&mut self, patience: &Patience) -> anyhow::Result<()> {
         let begun = Instant::now();
         while self.explain(&SPECS[1]).is_err() {
@@ -329,7 +329,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits until the batch job is in a group of qosm's; says why it is not, if it comes to nothing.
+    /// Waits until the batch job is in one of qosm's groups. If the time runs out, prints the agent's last log line.
     fn places(&mut self, emulation: &Emulation, running: &[Running], patience: &Patience) -> anyhow::Result<bool> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -344,7 +344,7 @@ impl Agent {
         Ok(false)
     }
 
-    /// Has it end, as systemd would, and waits until it has.
+    /// Stops the agent with SIGTERM, as systemd does, and waits for its exit.
     fn stop(&mut self) -> anyhow::Result<()> {
         self.check()?;
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
@@ -363,14 +363,14 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) && self.stop().is_err() {
-            // What it leaves is gone with the mount and the cgroups.
+            // Unmounting and removing the cgroups cleans up the rest.
             let _ = self.process.kill();
             let _ = self.process.wait();
         }
     }
 }
 
-/// Whether a group, or the one that it is counted in, is qosm's.
+/// Whether a group, or the control group that contains it, is qosm's.
 fn is_of_qosm(group: &Path) -> bool {
     group.iter().next().is_some_and(|name| name.to_string_lossy().starts_with("qosm-"))
 }

@@ -1,4 +1,4 @@
-//! `qosm resctrl emulate`: an emulation that stays until it is interrupted.
+//! `qosm resctrl emulate`: an emulation that runs until it is interrupted.
 
 use std::io::BufRead as _;
 use std::sync::mpsc;
@@ -10,7 +10,7 @@ use super::console::Order;
 use super::{Emulation, profile};
 use crate::args::EmulateArgs;
 
-/// What it waits for.
+/// Events of the main loop.
 enum Heard {
     Line(String),
     End,
@@ -19,7 +19,7 @@ enum Heard {
 pub(crate) fn run(args: &EmulateArgs) -> anyhow::Result<Answer> {
     let (hear, heard) = mpsc::channel();
     let end = hear.clone();
-    // Before it is mounted: an interrupt from now on unmounts it.
+    // Register the handler before mounting: from here on an interrupt unmounts it.
     interrupt::listen(move || drop(end.send(Heard::End)))?;
     let clock = if args.stepped { Clock::Stepped } else { Clock::Real };
     let emulation = Emulation::mount(&args.path, profile(&args.profile.profile)?, clock)?;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &EmulateArgs) -> anyhow::Result<Answer> {
                 return;
             }
         }
-        // The last values hold until it is interrupted.
+        // After the end of standard input the last values stay in force until an interrupt.
     });
     while let Ok(Heard::Line(line)) = heard.recv() {
         let result = match Order::parse(&line) {

@@ -1,4 +1,4 @@
-//! The demo's pods: cgroups as the kubelet makes them, with processes in them that only wait.
+//! The demo's pods: cgroups as the kubelet creates them, with processes that only sleep.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,19 +14,19 @@ use qosm_host::Host;
 use qosm_host::{Directories, Driver, LayoutOptions};
 use serde_json::{Value, json};
 
-/// What there is to know about one of them.
+/// Facts about one of the demo's pods.
 pub(super) struct Spec {
-    /// Its name, in the namespace `demo`; also its container's.
+    /// Name of the pod in the namespace `demo`, and of its container.
     pub(super) name: &'static str,
-    /// Its QoS class.
+    /// QoS class of the pod.
     pub(super) class: &'static str,
     uid: &'static str,
-    /// Its tier's part of the path.
+    /// The path component of its tier.
     tier: &'static str,
     resources: fn() -> Value,
 }
 
-/// The web server, which is sensitive to latency, and the batch job, which gets what is left.
+/// A latency-sensitive web server, and a batch job that uses the remaining capacity.
 pub(super) const SPECS: [Spec; 2] = [
     Spec {
         name: "web",
@@ -45,12 +45,12 @@ pub(super) const SPECS: [Spec; 2] = [
 ];
 
 impl Spec {
-    /// As commands name it.
+    /// Name of the pod in commands: `demo/NAME`.
     pub(super) fn pod(&self) -> String {
         format!("demo/{}", self.name)
     }
 
-    /// What the API server would know about it.
+    /// The pod's manifest, as the API server would have it.
     pub(super) fn manifest(&self) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -63,7 +63,7 @@ impl Spec {
     }
 }
 
-/// The cgroups of all of them, below one of the demo's own.
+/// The cgroups of all pods, below a cgroup of the demo.
 pub(super) struct Groups {
     host: Host,
     root: String,
@@ -72,7 +72,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Makes them.
+    /// Creates the cgroups.
     pub(super) fn make() -> anyhow::Result<Self> {
         let root = format!("qosm-demo-{}", std::process::id());
         let open = |path: &str| {
@@ -86,7 +86,7 @@ impl Groups {
         let mut groups = Self { host, root, made: Vec::new(), mounts };
         for spec in &SPECS {
             let path = groups.path(spec);
-            // Above it, too: whatever is made shall be removed, even if the next one cannot be.
+            // Includes the parents, so that all that exists is removed even if a later one cannot be created.
             let above: Vec<_> = path.match_indices('/').map(|(end, _)| path[..end].to_owned()).collect();
             groups.made.extend(above);
             groups.made.push(path.clone());
@@ -104,11 +104,11 @@ impl Groups {
         format!("{}/kubepods/{}pod{}/{}", self.root, spec.tier, spec.uid, spec.name)
     }
 
-    /// Takes a process into a pod.
+    /// Moves a process into a pod's cgroups.
     fn join(&self, spec: &Spec, process: u32) -> anyhow::Result<()> {
         for mount in &self.mounts {
             let group = mount.join(self.path(spec));
-            // Hierarchies that need not have it, such as cpuset's.
+            // Some hierarchies, such as cpuset, may not have the cgroup.
             if group.is_dir() {
                 let file = group.join("cgroup.procs");
                 fs::write(&file, process.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
@@ -120,11 +120,11 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        // Those below first.
+        // Children first.
         self.made.sort_unstable_by_key(|path| std::cmp::Reverse(path.len()));
         self.made.dedup();
         for path in &self.made {
-            // A process that was just killed may be counted for a moment longer.
+            // The kernel may count a killed process for a moment longer.
             for _ in 0..50 {
                 match self.host.remove(path) {
                     Ok(()) => break,
@@ -135,16 +135,16 @@ impl Drop for Groups {
     }
 }
 
-/// A pod's processes: a shell, and what it started. They end with this process, however that ends, for then their input does.
+/// The processes of a pod: a shell, and its child. They exit with this process however it ends, because that closes their input.
 pub(super) struct Running {
     process: Child,
     input: Option<ChildStdin>,
 }
 
 impl Running {
-    /// Starts them in their cgroup.
+    /// Starts the processes in the pod's cgroups.
     pub(super) fn start(groups: &Groups, spec: &Spec) -> anyhow::Result<Self> {
-        // The child is started once the shell is in its place, so that it is there from the beginning.
+        // The shell starts its child only after it was moved, so that the child is in the cgroups from the beginning.
         let script = "read begin; sleep 86400 & read end; kill $!";
         let mut process = Command::new("/bin/sh")
             .args(["-c", script])
@@ -165,7 +165,7 @@ impl Running {
         self.input.as_mut().map_or(Ok(()), |input| input.write_all(b"begin\n"))
     }
 
-    /// Its first process.
+    /// ID of the shell.
     pub(super) fn id(&self) -> u32 {
         self.process.id()
     }
@@ -174,12 +174,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         drop(self.input.take());
-        // It was asked to end; a process that does not is killed with its group.
+        // Closing the input ends the process; otherwise, removing its group kills it.
         let _ = self.process.wait();
     }
 }
 
-/// Writes the manifests into a folder that an agent watches.
+/// Writes the manifests to a folder that an agent watches.
 pub(super) fn write_manifests(folder: &Path) -> anyhow::Result<()> {
     for spec in &SPECS {
         let file = folder.join(format!("{}.json", spec.name));

@@ -1,22 +1,22 @@
-//! What pods use of caches and memory bandwidth, and what the groups of resctrl say, read as any program reads it: from the mounted files.
+//! Reads the use of caches and memory bandwidth, and the groups of resctrl, from the mounted files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a group's counters say, all caches together; `None` where the machine does not count it.
+/// Counters of a group, summed over all caches; `None` if the machine does not count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) occupancy: Option<u64>,
     pub(super) traffic: Option<u64>,
 }
 
-/// What a group used.
+/// Use by a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     /// Bytes in the caches.
     pub(super) occupancy: Option<u64>,
-    /// Bytes a second from and to memory.
+    /// Bytes per second from and to memory.
     pub(super) bandwidth: Option<f64>,
 }
 
@@ -34,11 +34,11 @@ impl Counted {
     }
 }
 
-/// What groups used within some time, which `wait` waits for.
+/// Use by groups during `time`, for which `wait` waits.
 ///
 /// # Errors
 ///
-/// Whatever `wait` ends with.
+/// The error of `wait`.
 pub(super) fn measure(
     groups: &[PathBuf],
     time: Duration,
@@ -54,12 +54,12 @@ pub(super) fn measure(
 
 fn between(before: Counted, after: Counted, seconds: f64) -> Usage {
     let moved = before.traffic.zip(after.traffic).map(|(before, after)| after.saturating_sub(before));
-    // What is counted in a few seconds is far below 2⁵³.
+    // The bytes of a few seconds are far below 2⁵³.
     let bytes = |moved: u64| u32::try_from(moved >> 16).map_or(f64::INFINITY, |units| f64::from(units) * 65_536.0);
     Usage { occupancy: after.occupancy, bandwidth: moved.map(|moved| bytes(moved) / seconds) }
 }
 
-/// The groups of a mounted resctrl, the root first, with their `schemata`.
+/// The groups of a mounted resctrl and their `schemata`, the root first.
 pub(super) fn schemata(mount: &Path) -> Vec<(String, String)> {
     let read = |folder: &Path| fs::read_to_string(folder.join("schemata")).ok();
     let mut all: Vec<(String, String)> = read(mount).into_iter().map(|text| ("the root".to_owned(), text)).collect();
@@ -67,13 +67,13 @@ pub(super) fn schemata(mount: &Path) -> Vec<(String, String)> {
     all
 }
 
-/// Control groups, by name.
+/// Names of the control groups.
 pub(super) fn groups(mount: &Path) -> Vec<String> {
     let names = folders(mount).into_iter();
     names.filter(|name| !["info", "mon_data", "mon_groups"].contains(&name.as_str())).collect()
 }
 
-/// What of qosm's there is, monitor groups of the root included.
+/// Names of qosm's groups, including monitor groups of the root.
 pub(super) fn of_qosm(mount: &Path) -> Vec<String> {
     let monitors = folders(&mount.join("mon_groups")).into_iter().map(|name| format!("mon_groups/{name}"));
     let all = groups(mount).into_iter().chain(monitors);
@@ -87,7 +87,7 @@ fn folders(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The group that a line of `/proc/PID/cpu_resctrl_groups` names, seen from the mount.
+/// The group in the content of `/proc/PID/cpu_resctrl_groups`, relative to the mount.
 pub(super) fn group_of(cpu_resctrl_groups: &str) -> PathBuf {
     let field = |name: &str| cpu_resctrl_groups.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let control = PathBuf::from(field("res:").trim_start_matches('/'));

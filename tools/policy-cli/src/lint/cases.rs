@@ -1,4 +1,4 @@
-//! What cases show: grants that none of them needs, and settings without a reason.
+//! Lints that play cases: grants that no case needs, and settings without a reason.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) fn look(looked: &Looked<'_>, folder: &Path) -> Vec<Finding> {
         }
         findings.extend(watched.unreasoned.iter().map(|what| without_reason(&script, what)));
     }
-    // A case that does not hold says nothing about what it would need.
+    // A failing case does not show which grants it needs.
     if findings.iter().all(|finding| finding.rule != "failing-case") {
         let needless = needless(looked, &holding);
         findings.extend(needless.into_iter().map(|interface| {
@@ -58,7 +58,7 @@ pub(super) fn look(looked: &Looked<'_>, folder: &Path) -> Vec<Finding> {
     findings
 }
 
-/// The grants without which every case holds.
+/// The grants without which every case still passes.
 fn needless(looked: &Looked<'_>, scripts: &[Script]) -> Vec<Interface> {
     let wanted = looked.module.imports().iter().copied().filter(|import| !import.always_granted());
     wanted
@@ -66,7 +66,7 @@ fn needless(looked: &Looked<'_>, scripts: &[Script]) -> Vec<Interface> {
         .collect()
 }
 
-/// A fresh instance, without one of its grants if so said.
+/// A fresh instance with all grants except `without`.
 fn wasm(looked: &Looked<'_>, without: Option<Interface>) -> Wasm {
     let imports = looked.module.imports().iter().copied();
     let grants: Grants = imports.filter(|&import| Some(import) != without).collect();
@@ -82,10 +82,10 @@ fn without_reason(script: &Script, what: &str) -> Finding {
     )
 }
 
-/// A driver that is looked at.
+/// A driver that records what the policy sets.
 struct Watched {
     driver: Wasm,
-    /// Knobs that were set without a reason, and on what.
+    /// Knobs that were set without a reason, with their target.
     unreasoned: BTreeSet<String>,
 }
 

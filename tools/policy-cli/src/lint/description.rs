@@ -1,17 +1,17 @@
-//! What a module says of itself.
+//! Lints of a module's description.
 
 use qosm_engine::{Grants, Limits};
 use serde_json::Value;
 
 use super::{Finding, Level, Looked};
 
-/// A shorter interval is most of a small node's CPU, and no kernel counter says much about less.
+/// A shorter interval takes most of a small node's CPU, and kernel counters show little over shorter windows.
 const MIN_INTERVAL_MILLIS: u32 = 100;
 
-/// Prefixes that are Kubernetes' own.
+/// Domains that are reserved for Kubernetes.
 const RESERVED: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// A field that no policy has.
+/// A configuration with a field that no policy has.
 const UNOWNED: &str = "{\"qosm-policy-lint\": 1}";
 
 pub(super) fn look(looked: &Looked<'_>) -> Vec<Finding> {
@@ -60,7 +60,7 @@ pub(super) fn look(looked: &Looked<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether the key of an annotation says whose it is.
+/// Checks that the key of an annotation has a domain as its prefix.
 fn prefix(key: &str) -> Option<Finding> {
     let help = "put a domain of yours before it, as in `example.com/my-policy`";
     let Some((prefix, _)) = key.split_once('/') else {
@@ -74,7 +74,7 @@ fn prefix(key: &str) -> Option<Finding> {
     })
 }
 
-/// Fields of which a schema does not say what they mean.
+/// Fields without a description in a schema.
 fn undescribed(whose: &str, schema: &Value) -> Vec<Finding> {
     let rows = qosm_terminal::schema::rows(schema);
     let silent = rows.into_iter().filter(|row| row.get(3).is_some_and(String::is_empty));

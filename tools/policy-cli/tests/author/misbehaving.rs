@@ -1,5 +1,4 @@
-//! A policy that does what none should: the operator sees which one and why, and the node sees nothing of it, neither what it set
-//! before in the same evaluation.
+//! A misbehaving policy: the operator sees which policy and why, and the node is not changed, not even by what the evaluation set before.
 
 use std::sync::LazyLock;
 
@@ -8,7 +7,7 @@ use serde_json::json;
 use crate::programs::{Run, limited, pod, run, run_qosm};
 use crate::projects::Policy;
 
-/// In Rust: it holds a burst on each container, and then does what its configuration says.
+/// A policy in Rust that holds a burst on each container, and then misbehaves as its configuration says.
 const SOURCE: &str = r#"//! It misbehaves.
 use qosm_sdk::{Description, Host, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick};
 use schemars::JsonSchema;
@@ -106,7 +105,7 @@ fn facts_with(policies: &serde_json::Value) -> String {
 
 fn rogue(does: &str) -> Run {
     let config = json!({"does": does}).to_string();
-    // One that comes to an end has time for it, however busy the machine is.
+    // A terminating evaluation gets enough time even on a busy machine.
     let millis = if does == "loops" { 50 } else { 10_000 };
     let facts = facts_with(&json!([{"name": "rogue", "evaluationMillis": millis}]));
     run(&["run", &ROGUE, "--facts", "-", "--config", &config, "-o", "json"], &facts)

@@ -1,4 +1,4 @@
-//! Running the binaries, and reading what they print.
+//! Runs the binaries and reads their output.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The binary under test.
 pub(crate) const QOSM_POLICY: &str = env!("CARGO_BIN_EXE_qosm-policy");
 
-/// The program of the node, which plans with an author's module.
+/// Path of `qosm`, which plans with an author's module.
 pub(crate) fn qosm() -> PathBuf {
     let qosm =
         std::env::var_os("QOSM_BIN").map_or_else(|| Path::new(QOSM_POLICY).with_file_name("qosm"), PathBuf::from);
@@ -23,7 +23,7 @@ pub(crate) fn qosm() -> PathBuf {
     qosm
 }
 
-/// Where the default modules are. A test of the product without its modules shows nothing, so there is no way around them.
+/// The folder of the default modules. Tests without the modules would show nothing, so their absence is a failure.
 pub(crate) fn modules() -> &'static Path {
     static MODULES: LazyLock<PathBuf> = LazyLock::new(|| {
         let said = ["QOSM_MODULE_DIR", "QOSM_MODULES"].into_iter().find_map(std::env::var_os).map(PathBuf::from);
@@ -38,12 +38,12 @@ pub(crate) fn modules() -> &'static Path {
     &MODULES
 }
 
-/// A file of the repository.
+/// Path of a file in the repository.
 pub(crate) fn repository(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -51,12 +51,12 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// Runs with these arguments and this on standard input. Compiled modules are kept from run to run, as on a laptop.
+/// Runs the binary with these arguments and this standard input. Compiled modules are cached between runs, as on a laptop.
 pub(crate) fn run(args: &[&str], stdin: &str) -> Run {
     run_program(Path::new(QOSM_POLICY), args, stdin)
 }
 
-/// The same with `qosm`.
+/// Runs `qosm` in the same way.
 pub(crate) fn run_qosm(args: &[&str], stdin: &str) -> Run {
     run_program(&qosm(), args, stdin)
 }
@@ -68,11 +68,11 @@ fn run_program(program: &Path, args: &[&str], stdin: &str) -> Run {
     finish(command, stdin)
 }
 
-/// Runs to the end.
+/// Runs the command to its end.
 pub(crate) fn finish(mut command: Command, stdin: &str) -> Run {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("qosm starts");
-    // A run that refuses its arguments ends without reading.
+    // A program that refuses its arguments exits without reading.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("qosm prints UTF-8");
@@ -84,7 +84,7 @@ pub(crate) fn finish(mut command: Command, stdin: &str) -> Run {
 }
 
 impl Run {
-    /// Fails unless it ended with that code and said all of this on standard error.
+    /// Asserts the exit code, and that standard error contains all of `words`.
     #[track_caller]
     pub(crate) fn says(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{self:#?}");
@@ -93,20 +93,20 @@ impl Run {
         }
     }
 
-    /// Fails unless all went well and nothing had to be said.
+    /// Asserts exit code 0 and an empty standard error.
     #[track_caller]
     pub(crate) fn says_nothing_else(self) -> Self {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{self:#?}");
         self
     }
 
-    /// The document on standard output.
+    /// Standard output as one JSON document.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| unreachable!("{error} in {self:#?}"))
     }
 
-    /// One document a line.
+    /// Standard output as one JSON document for each line.
     #[track_caller]
     pub(crate) fn lines(&self) -> Vec<Value> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|error| unreachable!("{error} in {line}"));
@@ -120,7 +120,7 @@ impl Run {
     }
 }
 
-/// Rows as text, sorted: in which order they are written is the host's business and tested there.
+/// Rows as text, sorted: the order of writes is the host's and has its own tests.
 #[track_caller]
 pub(crate) fn report(rows: &Value) -> Vec<String> {
     let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
@@ -141,12 +141,12 @@ pub(crate) fn report(rows: &Value) -> Vec<String> {
     report
 }
 
-/// A number or a word, without quotes.
+/// A JSON value as text, strings without quotes.
 pub(crate) fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A pod in `default` with annotations and containers; without a status, so it runs.
+/// A pod in `default` with annotations and containers. It has no status, so it counts as running.
 pub(crate) fn pod(name: &str, annotations: &Value, containers: &Value) -> Value {
     let texts: serde_json::Map<String, Value> =
         annotations.as_object().unwrap().iter().map(|(key, value)| (key.clone(), bare(value).into())).collect();

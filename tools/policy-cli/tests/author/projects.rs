@@ -1,5 +1,4 @@
-//! An author's way, from nothing to a module that is tested, measured and described, in folders of their own; and what is said when
-//! something on it goes wrong.
+//! An author's path from a new project to a module that is tested, measured and described, in temporary folders, and the errors on the way.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,12 +10,12 @@ use crate::programs::{QOSM_POLICY, Run, finish, modules, repository, run};
 /// The first line of the template's evaluation.
 const EVALUATION: &str = "        for pod in self.pods.iter() {\n";
 
-/// What cargo compiles for policies, kept from run to run.
+/// The target directory for policies, kept between runs.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("author")
 }
 
-/// A policy in a folder of its own.
+/// A policy's project in a temporary folder.
 pub(crate) struct Policy {
     _around: tempfile::TempDir,
     folder: PathBuf,
@@ -28,7 +27,7 @@ impl Policy {
         let folder = around.path().join(name);
         let made = run(&["new", name, "--lang", language, "--to", &folder.display().to_string()], "");
         if language == "rust" {
-            // The crates that this workspace is built from are on this machine, and newer ones may not be.
+            // Use this workspace's locked crates, which are on this machine; newer ones may not be.
             std::fs::copy(repository("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
         }
         (Self { _around: around, folder }, made)
@@ -55,7 +54,7 @@ impl Policy {
         std::fs::write(self.folder.join(file), text).unwrap();
     }
 
-    /// Replaces a part of a file that is there.
+    /// Replaces a part of an existing file.
     #[track_caller]
     pub(crate) fn change(&self, file: &str, from: &str, to: &str) {
         let text = self.read(file);
@@ -81,7 +80,7 @@ impl Policy {
     }
 }
 
-/// What changes from run to run or from machine to machine.
+/// Drops lines that differ between runs or machines.
 fn stable(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -113,13 +112,13 @@ fn a_policy_in_rego_is_made_built_tested_tried_measured_and_described() {
     whole_way(&policy, made, "calm-memory", "rego", "tar.gz");
 }
 
-/// All verbs, one after the other, in a project as `new` makes it.
+/// All verbs in sequence, in a project as `new` creates it.
 fn whole_way(policy: &Policy, made: Run, name: &str, language: &str, extension: &str) {
     let made = made.says_nothing_else();
     for words in [name, &format!("target/{name}.{extension}"), "qosm policy test"] {
         assert!(made.stdout.contains(words), "{words}: {made:#?}");
     }
-    // The SDK's template has a place in this workspace's lock file.
+    // The template's name occurs in the SDK and in this workspace's lock file.
     let others = |file: &&String| file.starts_with("sdk/") || file.starts_with("lib/") || *file == "Cargo.lock";
     for file in policy.files().iter().filter(|file| !others(file)) {
         let text = policy.read(file);
@@ -162,7 +161,7 @@ fn whole_way(policy: &Policy, made: Run, name: &str, language: &str, extension: 
     }
     assert!(rows[0]["settings"].as_u64() > Some(0), "{rows:#?}");
     assert!(rows[4]["fuel"].as_u64() > rows[0]["fuel"].as_u64(), "more containers are more work: {rows:#?}");
-    // The same each time, on each machine: nothing but the module and what it is shown decides.
+    // Fuel depends on the module and its input only, so it is the same on each run and each machine.
     let again = bench(policy, &["bench", "--alone", "--containers", "10", "-o", "json"]);
     assert_eq!(again[0]["fuel"], rows[0]["fuel"]);
 }
@@ -341,7 +340,7 @@ fn lint_finds_what_will_trouble_others() {
         "host.protect(target, &wanted, &reason);",
         "host.protect(target, &wanted, \"\");\n                        let _ = reason;",
     );
-    // It looks at the node and makes nothing of it unless the operator asks, which no case does.
+    // It reads the node only if the operator configures it, which no case does.
     let looks = "        if self.config.least_limit_mib == 77 && host.node().cpus == 3 {\n            return Ok(());\n        }";
     policy.change("src/lib.rs", EVALUATION, &format!("{looks}\n{EVALUATION}"));
     let linted = policy.run(&["lint", "-o", "json"]);

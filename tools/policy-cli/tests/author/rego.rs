@@ -1,12 +1,12 @@
-//! Policies in Rego that cannot be built, and such that do what none should: the author is reported where, the operator which policy and
-//! why, and the node sees nothing.
+//! Policies in Rego that do not build, and misbehaving ones: the author sees the position of the error, the operator sees which policy and
+//! why, and the node is not changed.
 
 use serde_json::json;
 
 use crate::programs::{Run, limited, pod};
 use crate::projects::Policy;
 
-/// A policy of its own rules.
+/// A policy that consists of these rules.
 fn policy(rules: &str) -> Policy {
     let (policy, _) = Policy::new("rogue", "rego");
     std::fs::remove_file(policy.path("policy_test.rego")).unwrap();
@@ -16,7 +16,7 @@ fn policy(rules: &str) -> Policy {
     policy
 }
 
-/// A policy that means well on each container, and has one setting more.
+/// A policy with a valid setting on each container, and one more setting.
 fn rogue(setting: &str) -> Policy {
     policy(&format!(
         "package qosm\n\n# METADATA\nsettings contains {{\"container\": id, \"knob\": \"cpu.burst\", \"value\": 1000, \"reason\": \
@@ -28,10 +28,10 @@ fn tried(policy: &Policy) -> Run {
     tried_within(policy, PATIENT_MILLIS)
 }
 
-/// More time than any evaluation takes that comes to an end, on a machine that is busy otherwise, too.
+/// More time than any terminating evaluation takes, even on a busy machine.
 const PATIENT_MILLIS: u64 = 10_000;
 
-/// With so much time for an evaluation.
+/// Runs the policy with this time limit for an evaluation.
 fn tried_within(policy: &Policy, millis: u64) -> Run {
     let facts = json!({
         "pods": [pod("web", &json!({}), &json!([limited("a", "1")]))],
@@ -101,7 +101,7 @@ fn whatever_a_policy_does_wrong_is_reported_with_its_name_and_writes_nothing() {
     ] {
         is_refused(&tried(&rogue(&setting)), why);
     }
-    // A billion steps that keep nothing.
+    // A billion steps without a result.
     let endless = "settings contains {\"log\": \"x\"} if {\n\tsome a in numbers.range(1, 1000)\n\tsome b in numbers.range(1, 1000)\n\t\
                    some c in numbers.range(1, 1000)\n\ta + b + c == 0\n}";
     is_refused(&tried_within(&rogue(endless), 50), "it had used up its 50ms");

@@ -1,14 +1,14 @@
-//! The verbs as people type them, through `qosm`: it knows their names and hands on all else.
+//! The verbs as users type them, through `qosm`, which knows their names and passes on all other arguments.
 
 use crate::programs::{run, run_qosm};
 
-/// The verbs that a help text lists, each with the beginning of what it says of it.
+/// The verbs that a help text lists, each with the beginning of its description.
 fn verbs(help: &str) -> Vec<(String, String)> {
     let (_, listed) = help.split_once("Commands:\n").unwrap();
     let lines = listed.lines().take_while(|line| !line.is_empty());
     let verb = |line: &str| {
         let (name, about) = line.strip_prefix("  ").filter(|line| !line.starts_with(' '))?.split_once(' ')?;
-        // The rest may stand on the next line, and where it breaks depends on the longest name.
+        // The description may wrap, and where depends on the longest name, so only its beginning is compared.
         Some((name.to_owned(), about.trim_start().chars().take(40).collect()))
     };
     lines.filter_map(verb).filter(|(name, _)| name != "help").collect()
@@ -36,7 +36,7 @@ fn every_verb_explains_itself_as_it_was_typed() {
             for typed in [[group, &verb, "--help"], ["help", group, &verb], [group, "help", &verb]] {
                 let help = run_qosm(&typed, "").says_nothing_else().stdout;
                 assert!(help.contains(&format!("Usage: qosm {group} {verb}")), "{typed:?}: {help}");
-                // These two have nothing to show for themselves but their arguments.
+                // These two have no example beyond their arguments.
                 let has_example = help.contains("Example") || ["retry", "help"].contains(&verb.as_str());
                 assert!(has_example, "{typed:?}: {help}");
             }

@@ -1,6 +1,7 @@
-//! The verbs that mount an emulated resctrl. Needs root and `/dev/fuse`; works in folders of its own.
+//! The verbs that mount an emulated resctrl. Needs root and `/dev/fuse`; uses temporary folders.
 //!
-//! `QOSM_POLICY_BIN` says where the binary is, if not where cargo built it, and `QOSM_BIN` where `qosm` is, if not beside it.
+//! `QOSM_POLICY_BIN` overrides the path of the binary, by default the one that cargo built, and `QOSM_BIN` that of `qosm`, by default next
+//! to it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -40,7 +41,7 @@ fn wait_until(what: &str, mut look: impl FnMut() -> bool) {
     }
 }
 
-/// A running emulation; ends with the test.
+/// A running emulation; dropping it ends the process.
 struct Emulation {
     process: Child,
     folder: TempDir,
