@@ -1,8 +1,8 @@
-//! The promise: a column is handed over to a module at once, for a fraction of a microsecond a container.
+//! The promise: a column is passed to a module in one call, for a fraction of a microsecond for each container.
 //!
-//! CPU Burst is at work for a single pod; the columns hold rows of containers that are none of its own. So what grows with the
-//! rows is the hand-over, and the policy's look at each row whether it knows it: an upper bound. Quotas are handed over only when
-//! one of them has changed, so here one always has.
+//! CPU Burst works on a single pod, and the columns contain rows of containers that do not belong to it. What grows with the rows is the
+//! transfer, and the policy's check whether it knows the row: an upper bound. Quotas are passed only when one of them has changed, so each
+//! evaluation changes one.
 #![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
 
 use std::hint::black_box;
@@ -15,13 +15,13 @@ use qosm_engine::{Cause, Columns, Compiler, Engine};
 use qosm_model::unit::Micros;
 
 const ROWS: [u32; 5] = [0, 30, 100, 300, 1000];
-/// The rows that the summary tells of.
+/// The number of rows that the summary reports.
 const MANY: u32 = 300;
 
-/// The first id that is not the policy's own.
+/// The first id that is unknown to the policy.
 const STRANGERS: u32 = 1_000_000;
 
-/// The same columns twice, but for one quota.
+/// The same columns twice, with one quota that differs.
 type Both = [Columns; 2];
 
 fn cpu(rows: u32) -> Both {
@@ -34,7 +34,7 @@ fn cpu(rows: u32) -> Both {
     [columns.clone(), columns]
 }
 
-/// Two rows a pod: its own and its container's.
+/// Two rows for each pod: its own and its container's.
 fn bandwidth(rows: u32) -> Both {
     [100_000, 200_000].map(|quota| {
         let mut column = workload::bandwidth(STRANGERS, rows / 2).to_vec();
@@ -72,7 +72,7 @@ fn main() -> anyhow::Result<()> {
             continue;
         }
         let (none, many) = (columns(0), columns(MANY));
-        // Both runners need the one module, each in its turn.
+        // Both runners use the same module in turns.
         let module = std::cell::RefCell::new(&mut module);
         let evaluate = |both: &Both, turn: usize| -> anyhow::Result<()> {
             black_box(module.borrow_mut().evaluate(WINDOW, Cause::Interval, &both[turn % 2])?);

@@ -1,7 +1,7 @@
 //! The promise: an agent with its default modules costs a busy node next to nothing.
 //!
-//! In real time, a tick a second on 300 containers, so that between two ticks everything has gone cold as it does on a node: the
-//! CPU time of the whole process, all threads and what the kernel does for it. Then the same while it is recorded.
+//! Measures in real time, one tick a second on 300 containers, so that caches are cold between two ticks as on a node: CPU time of the
+//! whole process, all threads and kernel mode included. Then the same while the agent is recording.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ fn run() -> anyhow::Result<()> {
     println!("cpu/default-modules/{CONTAINERS}");
     at_work.print();
 
-    // The same while it is recorded: into a file, by way of a thread as in the agent.
+    // Records to a file through a thread, as the agent does.
     let (lines, received) = sync_channel::<String>(32);
     let file = tempfile::NamedTempFile::new().context("no file for the recording")?;
     let mut out = file.reopen().context("the recording's file cannot be opened")?;
@@ -69,7 +69,7 @@ fn run() -> anyhow::Result<()> {
 }
 
 struct Measured {
-    /// Of each second.
+    /// CPU percent of each second.
     percent: Figure,
     mean: f64,
     longest: Duration,
@@ -86,7 +86,7 @@ impl Measured {
     }
 }
 
-/// A tick a second.
+/// Ticks once a second.
 fn measure(agent: &mut Ticking) -> Measured {
     let (begun, before) = (Instant::now(), cpu_time());
     let mut percents = Vec::new();

@@ -1,7 +1,7 @@
-//! The promise: a module that was compiled before decides within milliseconds of being asked for.
+//! The promise: a module that was compiled before decides within milliseconds.
 //!
-//! From the file on disk to the first settings for 100 pods, as the agent goes about it: read, find in the cache and check,
-//! link, ask who it is, instantiate, configure, hand over the pods, evaluate.
+//! From the file on disk to the first settings for 100 pods, in the agent's steps: read, look up in the cache and verify, link, describe,
+//! instantiate, configure, pass the pods, evaluate.
 #![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
 
 use anyhow::Context;
@@ -18,7 +18,7 @@ fn main() -> anyhow::Result<()> {
     let engine = Engine::new()?;
     let folder = tempfile::tempdir().context("no folder for the cache")?;
     let cache = ModuleCache::open(Dir::open_ambient_dir(folder.path(), ambient_authority())?)?;
-    // A miss would have to compile and cannot: so it ends the bench.
+    // This compiler does not exist, so a cache miss ends the bench.
     let none = Compiler::Child {
         program: folder.path().join("no-compiler"),
         args: Vec::new(),

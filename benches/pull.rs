@@ -1,6 +1,6 @@
-//! How long a node takes from a reference that it has never seen to the first decision of the module behind it.
+//! Time from a module reference that is new to a node until the module's first decision.
 //!
-//! A registry on loopback serves CPU Burst: what it takes is the requests, the digests, the store's `fsync`s, the compiler in a child
+//! A registry on loopback serves CPU Burst. The time includes the requests, the digests, the store's `fsync`s, the compiler in a child
 //! process, and the first settings for 100 pods. Each round begins with an empty store.
 
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use qosm_registry::{Artifact, Label, Location, RegistrySettings, Store};
 
 const PODS: u32 = 100;
 const ROUNDS: usize = 10;
-/// What makes this program the compiler's child.
+/// The argument that makes this program the compiler's child process.
 const COMPILE: &str = "compile-module";
 
 fn main() -> ExitCode {
@@ -78,7 +78,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Serves CPU Burst as an artefact; where it is.
+/// Serves CPU Burst as an artefact. Returns its location.
 async fn serve(folder: &Path) -> anyhow::Result<Location> {
     let wasm = std::fs::read(modules::directory()?.join("cpu-burst.wasm")).context("no module to serve")?;
     let label = Label { name: "cpu-burst".to_owned(), created: "1970-01-01T00:00:00Z".to_owned(), ..Label::default() };
@@ -94,7 +94,7 @@ async fn serve(folder: &Path) -> anyhow::Result<Location> {
     Ok(format!("oci://{host}/policies/cpu-burst@{}", artifact.digest()).parse()?)
 }
 
-/// What a registry answers to whom asks for a manifest or a blob by its digest.
+/// Answers requests for a manifest or a blob by its digest, as a registry does.
 async fn answer(State(blobs): State<Arc<PathBuf>>, request: Request<Body>) -> Response {
     let path = request.uri().path();
     let asked = path.rsplit('/').next().and_then(|last| last.parse::<Digest>().ok());

@@ -1,9 +1,10 @@
-//! The promise: a container that is throttled has more quota within 20 ms, whether it was at work before or completely idle, among 300
-//! containers, and a node that is idle pays next to nothing for that.
+//! The promise: a throttled container gets more quota within 20 ms, whether it was busy before or completely idle, among 300 containers,
+//! and this costs an idle node next to nothing.
 //!
-//! A process becomes busy, is throttled, and tells when it came to a halt; the bench tells when the quota in the kernel's file was raised. In
-//! between the process works a little (as a server does that waits for requests), or it sleeps. The agent runs as shipped, in its own loop,
-//! with the default cpu-burst module: with its alarms in both cases, then by its interval alone. Both clocks are the kernel's monotonic one.
+//! A process becomes busy, is throttled, and reports when it was halted; the bench reports when the quota in the kernel's file was raised.
+//! Before, the process works a little (like a server that waits for requests), or it sleeps. The agent runs as shipped, in its own loop,
+//! with the default cpu-burst module: with its alarms in both cases, then with its interval only. Both times are from the kernel's
+//! monotonic clock.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -29,31 +30,31 @@ use qosm_engine::{Compiler, Engine};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-/// Containers on the node, one in each pod. All but one have nothing to do.
+/// Number of containers on the node, one in each pod. All but one are idle.
 const CONTAINERS: usize = 300;
-/// 200m: 20 ms in each 100 ms.
+/// A limit of 200m: 20 ms in each 100 ms.
 const QUOTA: u64 = 20_000;
 const TRIALS: usize = 20;
-/// A gap this long between two looks at the clock is a halt: throttling, once the quota is used up. A scheduler's turn may be taken
-/// for one; that makes the reaction look slower, not faster.
+/// A gap of this length between two reads of the clock counts as a halt, if the quota is used up. A scheduling delay may be mistaken for
+/// one, which makes the reaction look slower, never faster.
 const GAP: Duration = Duration::from_millis(3);
-/// Of the quota, what must be used up by then.
+/// Part of the quota that has to be used up at a halt.
 const USED_UP: Duration = Duration::from_micros(QUOTA * 85 / 100);
 /// The loop's interval.
 const TICK: Duration = Duration::from_secs(1);
-/// How often the alarms look at the top of an idle node.
+/// Interval at which the alarms read the top cgroup of an idle node.
 const IDLE_ROUND: Duration = Duration::from_millis(10);
-/// After so long a quota that was not raised counts as that.
+/// Time limit for raising a quota.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The first argument of this program when it is the load; the second is [`Between`]'s word.
+/// The argument that makes this program the load; the next one is a [`Between`].
 const LOAD: &str = "--load";
 
-/// What the load does between its spells of work.
+/// What the load does between its periods of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Between {
-    /// Next to nothing, but that each 10 ms.
+    /// Wakes every 10 ms and does next to nothing.
     WorksALittle,
-    /// Nothing at all.
+    /// Sleeps all the time.
     Sleeps,
 }
 
@@ -74,8 +75,8 @@ fn main() -> ExitCode {
     run_if_wanted("reaction", run)
 }
 
-/// Each line on its standard input is a spell of work: it spins until it has been halted, tells when that began, and goes on for
-/// as long as the line says.
+/// Each line on standard input starts a period of work: the load spins until it was halted, prints the time of the halt, and continues for
+/// the time in the line.
 fn load(between: Between) -> ExitCode {
     let wait = match between {
         Between::WorksALittle => Duration::from_millis(10),
@@ -104,7 +105,7 @@ fn load(between: Between) -> ExitCode {
     }
 }
 
-/// When the clock stood still for want of quota, in nanoseconds of the monotonic clock.
+/// The time of a halt for lack of quota, in nanoseconds of the monotonic clock.
 fn spin_until_halted() -> u128 {
     let begun = used();
     let mut last = now();
@@ -126,7 +127,7 @@ fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// Containers with little CPU that ask for the quota loop.
+/// Pods with a small CPU limit that request the quota loop of CPU Burst.
 fn manifests() -> serde_json::Value {
     let pods: Vec<_> = (0..CONTAINERS).map(manifest).collect();
     serde_json::json!({"apiVersion": "v1", "kind": "List", "items": pods})
@@ -143,8 +144,7 @@ fn manifest(number: usize) -> serde_json::Value {
     })
 }
 
-/// A `/proc` of a node whose CPUs have nothing to do: how busy the machine of the bench happens to be would decide otherwise
-/// whether a quota may be raised.
+/// A `/proc` of a node with idle CPUs. Otherwise the load of the bench's machine would decide whether a quota may be raised.
 fn calm_proc(folder: &Path) -> anyhow::Result<()> {
     for name in ["self/mountinfo", "self/status", "meminfo", "stat"] {
         let (from, to) = (Path::new("/proc").join(name), folder.join(name));
@@ -186,8 +186,8 @@ fn run() -> anyhow::Result<()> {
     figures::write("reaction", &figures)
 }
 
-/// What waking up costs on this machine, in percent of one CPU: a hundred times a second, as the alarms do on an idle node. A virtual
-/// machine pays ten times as much for a timer as the hardware does, for any program.
+/// Cost of a hundred wake-ups a second on this machine, which the alarms cause on an idle node, in percent of one CPU. A virtual machine
+/// pays ten times as much for a timer as hardware, for any program.
 fn woken_percent() -> f64 {
     let (begun, before) = (Instant::now(), cpu_time());
     while begun.elapsed() < TICK * 5 {
@@ -240,7 +240,7 @@ impl Running {
     fn start(tree: &Tree, manifests: &Path, alarms: bool) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("no folder for the journal")?;
         let engine = Engine::new()?;
-        // It comes down at once when it is calm, so that each trial starts at the base.
+        // The quota is lowered as soon as the container is calm, so that each trial starts at the base.
         let config =
             serde_json::json!({"calmWindows": 1, "calmWindowsMax": 1, "lowerPercent": 100, "headroomPercent": 0});
         let mut policy = modules::load(&engine, "cpu-burst", None, &Compiler::InProcess)?;
@@ -286,7 +286,7 @@ fn measure(tree: &Tree, manifests: &Path, group: &Group, alarms: bool, between: 
     sleep(TICK * 3);
     let mut millis = Vec::new();
     for trial in 0..length(TRIALS, 1) {
-        // Anywhere between two ticks.
+        // At a varying moment between two ticks.
         sleep(TICK * 3 + TICK * u32::try_from(trial * 7 % TRIALS)? / u32::try_from(TRIALS)?);
         group.wait_for_base()?;
         millis.push(load.spell(group)?);
@@ -346,7 +346,7 @@ impl Load {
         Ok(Self { child, lines: BufReader::new(out) })
     }
 
-    /// Has it work; returns the milliseconds from its halt to the raised quota.
+    /// Starts a period of work. Returns the milliseconds from the halt to the raised quota.
     fn spell(&mut self, group: &Group) -> anyhow::Result<f64> {
         let input = self.child.stdin.as_mut().context("the load has no input")?;
         writeln!(input, "1500")?;
@@ -362,7 +362,7 @@ impl Load {
         let mut line = String::new();
         self.lines.read_line(&mut line)?;
         let halted: u64 = line.trim().parse().context("the load does not say when it was halted")?;
-        // One that was raised before it came to a halt was not halted at all then, and the halt is a later one.
+        // If the quota was raised before the halt, that raise prevented a halt, and the reported halt is a later one.
         Ok(raised.saturating_sub(Duration::from_nanos(halted)).as_secs_f64() * 1000.0)
     }
 }

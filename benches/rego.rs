@@ -1,10 +1,10 @@
-//! What a policy in Rego costs beside one in Rust, and beside `opa` itself and the crate `opa-wasm` with the same policy and input (reported,
-//! not promised).
+//! Cost of a policy in Rego compared with one in Rust, and with `opa` itself and the crate `opa-wasm` with the same policy and input
+//! (reported without a promise).
 //!
-//! The policy in Rego looks at what CPU Burst looks at: each container's sample and quota; nothing is throttled, so that it wants
-//! nothing, which is how nearly every tick is. `opa` interprets the same text; what it takes to read the input is not part of its
-//! figure, and is part of the engine's. `opa-wasm` runs the same module in a program of its own (`runtime/opa-wasm`): it reads all of the
-//! input each time, where the engine keeps what did not change.
+//! The policy in Rego reads what CPU Burst reads: the sample and quota of each container. Nothing is throttled, so it sets nothing, as in
+//! nearly all ticks. `opa` interprets the same text; its figure does not include reading the input, and the engine's figure does.
+//! `opa-wasm` runs the same module in a separate program (`runtime/opa-wasm`), which reads the whole input each time, while the engine
+//! keeps the unchanged parts.
 #![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
 
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::unit::{Bytes, Micros};
 
 const COUNTS: [u32; 3] = [10, 100, 1000];
-/// The containers that the summary tells of.
+/// The number of containers that the summary reports.
 const MANY: u32 = 100;
 
 const POLICY: &str = r#"package qosm
@@ -50,7 +50,7 @@ settings contains {"container": container.id, "knob": "cpu.quota", "value": valu
 }
 "#;
 
-/// Saves what it sees.
+/// A policy that saves its input.
 const MIRROR: &str = r#"package qosm
 
 import rego.v1
@@ -65,7 +65,7 @@ import rego.v1
 settings contains {"state": {"input": input}}
 "#;
 
-/// Runs `opa` from the path, where `cargo xtask bench` puts the one that `make setup` keeps.
+/// Runs `opa` from the `PATH`, to which `cargo xtask bench` adds the one of `make setup`.
 fn opa(arguments: &[&str], folder: &Path) -> anyhow::Result<String> {
     let ran = Command::new("opa").args(arguments).current_dir(folder).output();
     let ran = ran.context("opa cannot be started: run `cargo xtask bench --bench rego`, or put it on the path")?;
@@ -79,9 +79,9 @@ fn module(engine: &Engine, text: &str, folder: &Path) -> anyhow::Result<Module> 
     Ok(engine.load(&std::fs::read(folder.join("bundle.tar.gz"))?, None, &Compiler::InProcess)?)
 }
 
-/// A policy instance that knows this many pods.
+/// A policy instance with `count` pods.
 fn instance(engine: &Engine, module: &Module, count: u32) -> anyhow::Result<Instance> {
-    // A policy that saves all that it sees needs more than a policy does.
+    // The mirror policy saves its whole input and exceeds the default limits.
     let limits = Limits {
         state: Bytes(64 << 20),
         hostcall: Bytes(64 << 20),
@@ -106,7 +106,7 @@ fn instance(engine: &Engine, module: &Module, count: u32) -> anyhow::Result<Inst
     Ok(instance)
 }
 
-/// What `opa` takes for an evaluation of the policy, in nanoseconds.
+/// Time that `opa` takes for an evaluation of the policy, in nanoseconds.
 fn opa_takes(engine: &Engine, count: u32, folder: &Path) -> anyhow::Result<f64> {
     let mirror = module(engine, MIRROR, folder)?;
     let columns = workload::columns(count);
@@ -121,7 +121,7 @@ fn opa_takes(engine: &Engine, count: u32, folder: &Path) -> anyhow::Result<f64> 
     Ok(total.context("opa bench tells no time")? / rounds.context("opa bench tells no count")?)
 }
 
-/// What `opa-wasm` takes for it, in nanoseconds; the input is the one that [`opa_takes`] has left.
+/// Time that `opa-wasm` takes for it, in nanoseconds, with the input that [`opa_takes`] wrote.
 fn opa_wasm_takes(folder: &Path) -> anyhow::Result<f64> {
     opa(&["build", "-t", "wasm", "-o", "bundle.tar.gz", "policy.rego"], folder)?;
     let unpacked = Command::new("tar").args(["-xzf", "bundle.tar.gz", "/policy.wasm"]).current_dir(folder).status()?;

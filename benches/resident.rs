@@ -1,8 +1,8 @@
 //! The promise: the agent stays small, and does not grow.
 //!
-//! A process that does what the agent does, with the default modules and 100 pods on real cgroups: modules are compiled in a
-//! child process, so that the compiler's memory is not this one's, and no benchmark's machinery is loaded. Afterwards the same with
-//! twenty modules, versions of CPU Burst that all want the same knobs: what each takes beyond the first three.
+//! Measures a process that does the agent's work, with the default modules and 100 pods on real cgroups. A child process compiles the
+//! modules, so that the compiler's memory does not count, and no benchmark framework is loaded. Then the same with twenty modules, versions
+//! of CPU Burst that all set the same knobs: the memory of each beyond the first three.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,13 +18,13 @@ use qosm_benches::{length, run_if_wanted, workload};
 use qosm_engine::{Compiler, Engine, Memory, compile_child_main};
 
 const PODS: u32 = 100;
-/// Until every table has its size.
+/// Number of ticks until all tables have reached their size.
 const EARLY_TICKS: u32 = 2_000;
 const TICKS: u32 = 20_000;
-/// Modules, and ticks with them.
+/// Number of modules, and of ticks with them.
 const MANY: u32 = 20;
 const TICKS_WITH_MANY: u32 = 500;
-/// What makes this program the compiler's child.
+/// The argument that makes this program the compiler's child process.
 const COMPILE: &str = "compile-module";
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn run() -> anyhow::Result<()> {
     figures::write("resident", &figures)
 }
 
-/// The default modules and other versions of CPU Burst, each under a name of its own.
+/// The default modules and other versions of CPU Burst, each with a unique name.
 fn many(engine: &Engine, default: &[LoadedPolicy], compiler: &Compiler) -> anyhow::Result<Vec<LoadedPolicy>> {
     let mut many = default.to_vec();
     let cpu_burst = default.first().context("there are no default modules")?;
@@ -93,7 +93,7 @@ fn many(engine: &Engine, default: &[LoadedPolicy], compiler: &Compiler) -> anyho
             return Ok(many);
         }
         let mut other = other?;
-        // Under another name it is granted what the default module is, by saying that it is one.
+        // `builtin:` grants a module with another name the same as the default module.
         other.config.module = Some(format!("builtin:{}", other.config.name));
         other.config.name = format!("{}-{}", other.config.name, many.len());
         many.push(other);
@@ -101,7 +101,7 @@ fn many(engine: &Engine, default: &[LoadedPolicy], compiler: &Compiler) -> anyho
     anyhow::bail!("there are not that many versions")
 }
 
-/// A line of `/proc/self/status`, in KiB.
+/// A value in `/proc/self/status`, in KiB.
 fn status(name: &str) -> anyhow::Result<f64> {
     let text = fs::read_to_string("/proc/self/status").context("/proc/self/status cannot be read")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

@@ -1,10 +1,10 @@
-//! The promise: where the container runtime speaks NRI, a container has its settings before its first instruction, also when fifty start
-//! at once.
+//! The promise: if the container runtime supports NRI, a container has its settings before its first instruction, also when fifty start at
+//! once.
 //!
-//! Each container is a group of its own and a process that waits in it, as a runtime's does, until it is let go; then it looks at its CFS
-//! burst until there is one, and tells how long that took. The agent runs as shipped, in its own loop, with the default cpu-burst module:
-//! beside a runtime's end of NRI's protocol, then by the appearance of cgroups, then by its interval alone. In the latter two it knows the
-//! containers' IDs beforehand; in a cluster their pods' status brings them up to a second later.
+//! Each container is a cgroup and a process that waits in it, as a runtime's does, until it is released. It then reads its CFS burst until
+//! there is one, and reports how long that took. The agent runs as shipped, in its own loop, with the default cpu-burst module: connected
+//! to a runtime's end of NRI, then notified of new cgroups, then with its interval only. In the latter two cases it knows the containers'
+//! IDs beforehand; in a cluster, it learns them from the pods' status up to a second later.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -34,19 +34,19 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 
-/// Containers that run all the time, one in each pod.
+/// Number of containers that run all the time, one in each pod.
 const STANDING: usize = 250;
-/// Containers that start at once, each in a pod of its own.
+/// Number of containers that start at once, each in a separate pod.
 const AT_ONCE: usize = 50;
 const TRIALS: usize = 10;
 /// The loop's interval.
 const TICK: Duration = Duration::from_secs(1);
-/// After so long a container that has no burst counts as that.
+/// Time limit after which a container counts as one without a burst.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The first argument of this program when it is a container's process; the second is the file of its burst.
+/// The argument that makes this program a container's process; the next one is the file of its burst.
 const CONTAINER: &str = "--container";
 
-/// How the agent hears of containers.
+/// How the agent learns of new containers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Nri,
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     run_if_wanted("start", run)
 }
 
-/// Waits until it is let go; then tells after how many microseconds it has a burst, 0 = at its first look.
+/// Waits for a line on standard input, then prints the microseconds until the container has a burst; 0 = at the first read.
 fn container(file: &str) -> ExitCode {
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line).is_err() {
@@ -72,7 +72,7 @@ fn container(file: &str) -> ExitCode {
     let begun = Instant::now();
     let mut micros = 0;
     while !has_burst() && begun.elapsed() < PATIENCE {
-        // Fifty that look more often would take the CPUs from the agent.
+        // Fifty processes that read more often would take CPU time from the agent.
         sleep(Duration::from_millis(5));
         micros = begun.elapsed().as_micros();
     }
@@ -98,7 +98,7 @@ fn run() -> anyhow::Result<()> {
         let mut agent = Running::start(&tree, manifests.path(), way)?;
         for trial in 0..length(TRIALS, 1) {
             write(&|number| (number >= STANDING).then(|| status(way, trial, number)))?;
-            // Anywhere between two ticks.
+            // At a varying moment between two ticks.
             sleep(TICK * 2 + TICK * u32::try_from(trial * 7 % TRIALS)? / u32::try_from(TRIALS)?);
             measured.add(&mut start_all(&tree, &mut agent, trial)?);
         }
@@ -142,7 +142,7 @@ fn id(trial: usize, number: usize) -> String {
     format!("c-{trial}-{number}")
 }
 
-/// What a pod's status says of a container that is about to start.
+/// The status of a pod with a container that is about to start.
 fn status(way: Way, trial: usize, number: usize) -> Value {
     if way == Way::Nri {
         return json!({"phase": "Pending", "containerStatuses": []});
@@ -153,9 +153,9 @@ fn status(way: Way, trial: usize, number: usize) -> Value {
 
 #[derive(Default)]
 struct Measured {
-    /// From the first instruction to the first setting.
+    /// Times from the first instruction to the first setting.
     millis: Vec<f64>,
-    /// What the runtime waited for the agent.
+    /// Times that the runtime waited for the agent.
     waits: Vec<f64>,
 }
 
@@ -198,7 +198,7 @@ fn percentile(values: &[f64], percent: usize) -> f64 {
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
-/// An agent in its own loop, on a thread, and a runtime that it is a plug-in of.
+/// An agent in its own loop, on a thread, with a runtime that it is connected to as a plug-in.
 struct Running {
     requests: Sender<Request>,
     thread: JoinHandle<Result<(), service::ServiceError>>,
@@ -235,7 +235,7 @@ impl Running {
         Ok(Self { requests, thread, runtime, _folder: folder })
     }
 
-    /// Says that a container is about to start; returns when it may, and how long that took.
+    /// Announces that a container is about to start. Returns the time until the agent lets it start.
     fn announce(&mut self, container: &RunningContainer) -> Option<Duration> {
         let (tokio, runtime, _) = self.runtime.as_mut()?;
         let begun = Instant::now();
@@ -274,7 +274,7 @@ fn runtime(
     Ok((tokio, runtime, thread))
 }
 
-/// Starts all of them, one right after the other, as runtimes do, which call plug-ins for one container at a time.
+/// Starts all containers one after the other, like runtimes, which call plug-ins for one container at a time.
 fn start_all(tree: &Tree, agent: &mut Running, trial: usize) -> anyhow::Result<Measured> {
     let (mut measured, mut started) = (Measured::default(), Vec::new());
     for number in STANDING..STANDING + AT_ONCE {
@@ -298,7 +298,7 @@ struct Container {
 }
 
 impl Container {
-    /// Makes its group with its limit, and a process that waits in it.
+    /// Creates the container's cgroup with its limit, and a process that waits in it.
     fn create(tree: &Tree, trial: usize, number: usize) -> anyhow::Result<Self> {
         let id = id(trial, number);
         let beside = tree.of_container(number)?;
@@ -339,7 +339,7 @@ impl Container {
         writeln!(input).context("the process ended before it began")
     }
 
-    /// How long it was without a setting, in milliseconds.
+    /// Time without a setting, in milliseconds.
     fn end(mut self) -> anyhow::Result<f64> {
         let mut line = String::new();
         BufReader::new(self.process.stdout.take().context("the process has no output")?).read_line(&mut line)?;

@@ -1,9 +1,9 @@
-//! The promise: one version of a policy takes the place of another between two ticks, and the loop hardly notices.
+//! The promise: one version of a policy replaces another between two ticks, and hardly delays the loop.
 //!
-//! CPU Burst on 300 containers of real cgroups, at rest. Two versions that differ in nothing but a comment in their binary take turns: the
-//! policy set is applied (1), the next step sends the new version to its dry run on another thread (2), and a later step evaluates it in place
-//! of the one before (3). What these take beyond an ordinary step is how long the swap holds up the loop; knobs that it writes are
-//! counted. Between steps the loop sleeps as it does between ticks, so that the dry_run has a CPU.
+//! CPU Burst on 300 containers of real cgroups, at rest. Two versions that differ only in a custom section take turns: the policy set is
+//! applied (1), the next step sends the new version to its dry run on another thread (2), and a later step evaluates it instead of the old
+//! one (3). The time of these beyond an ordinary step is the delay of the loop; knobs that it writes are counted. The loop sleeps between
+//! steps as between ticks, so that the dry run has a CPU.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use qosm_engine::{Compiler, Engine};
 
 const CONTAINERS: u32 = 300;
 const SWAPS: usize = 100;
-/// Ordinary steps between two swaps.
+/// Number of ordinary steps between two swaps.
 const BETWEEN: usize = 3;
-/// What lies between two steps.
+/// Time between two steps.
 const PAUSE: Duration = Duration::from_millis(60);
-/// Steps within which the other version has to have taken its place.
+/// Maximum number of steps until the other version runs.
 const MAX_STEPS: usize = 20;
 
 fn main() -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
-//! The promise: a whole CPU Burst tick of the agent costs hardly more than reading the files that it needs, and Wasm is a small
-//! part of it. On real cgroups, with 30 to 1000 containers.
+//! The promise: a whole CPU Burst tick of the agent costs hardly more than reading the files that it needs, and Wasm is a small part of it.
+//! On real cgroups, with 30 to 1000 containers.
 #![expect(clippy::expect_used, reason = "what fails must end the bench, not be measured")]
 
 use std::hint::black_box;

@@ -1,9 +1,10 @@
-//! How long a latency-sensitive thread waits for a CPU when it wakes and every CPU runs batch work: with the weights that a kubelet gives
-//! alone, with the least weight on the batch container, and with `cpu.idle` on it, as `cpu-identity` has it.
+//! How long a latency-sensitive thread waits for a CPU at wake-up while every CPU runs batch work: with only the weights that a kubelet
+//! sets, with the minimum weight on the batch container, and with `cpu.idle` on it, as `cpu-identity` sets it.
 //!
-//! A process of a Burstable pod has a thread for each CPU, which sleeps for a millisecond again and again, tells how much later than asked it
-//! ran, and computes for half of one, as a server between two requests. A process for each CPU spins in the container of a BestEffort pod. All states take turns within one run, in another order in each round; what counts is their
-//! ratio. No bound is promised: it is the kernel's scheduler that is measured.
+//! A process of a Burstable pod has a thread for each CPU. Each repeatedly sleeps for a millisecond, records how much later than requested
+//! it ran, and computes for half a millisecond, like a server between two requests. For each CPU, a process spins in the container of a
+//! BestEffort pod. All states take turns within one run, in a different order in each round; the result is their ratio. There is no
+//! promised bound, since this measures the kernel's scheduler.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -22,30 +23,30 @@ use qosm_model::pod::{ContainerId, Tier};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The first argument of this program when it is batch work, or the thread that wakes.
+/// The arguments that make this program batch work, or the thread that wakes.
 const SPIN: &str = "--spin";
 const WAKE: &str = "--wake";
-/// How long a thread sleeps, and computes then.
+/// Duration of a sleep, and of the computation after it.
 const PAUSE: Duration = Duration::from_millis(1);
 const WORK: Duration = Duration::from_micros(500);
 /// The container of batch work, on this bench's host.
 const BATCH: Target = Target::Container(ContainerId(1));
 const TIER: Target = Target::Tier(Tier::BestEffort);
 
-/// What the kernel is told of batch work.
+/// CPU settings of batch work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There is none.
+    /// There is no batch work.
     Alone,
-    /// Nothing: its tier has the weight of the server's.
+    /// No settings: its tier has the weight of the server's.
     Unweighted,
-    /// Its container has `cpu.idle`, and its tier the weight of the server's.
+    /// `cpu.idle` on its container; its tier has the weight of the server's.
     IdleAlone,
-    /// What a kubelet says: its tier has the least weight.
+    /// A kubelet's settings: its tier has the minimum weight.
     Kubelet,
-    /// That, and the container has the least weight.
+    /// A kubelet's settings, and the minimum weight on its container.
     LeastWeight,
-    /// That, and the container has `cpu.idle`.
+    /// A kubelet's settings, and `cpu.idle` on its container.
     Idle,
 }
 
@@ -80,7 +81,7 @@ fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// A line on its standard input says how often each thread sleeps; it answers with a line of nanoseconds.
+/// Reads the number of sleeps from each line of standard input, and prints a line of latencies in nanoseconds.
 fn wake() -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -99,7 +100,7 @@ fn wake() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// How much later than asked this thread ran, each time, in nanoseconds; `None` if it cannot sleep.
+/// How much later than requested this thread ran after each sleep, in nanoseconds; `None` if it cannot sleep.
 fn lateness(times: u32) -> Option<Vec<u128>> {
     (0..times)
         .map(|_| {
@@ -114,7 +115,7 @@ fn lateness(times: u32) -> Option<Vec<u128>> {
         .collect()
 }
 
-/// A server, and batch work without requests.
+/// The pods: a server, and batch work without requests.
 fn manifests() -> serde_json::Value {
     let pod = |name: &str, resources: serde_json::Value| {
         serde_json::json!({
@@ -127,7 +128,7 @@ fn manifests() -> serde_json::Value {
     serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-/// A process of this program in a container's groups. It ends with this.
+/// A process of this program in a container's cgroups. It is killed on drop.
 struct Process(Child);
 
 impl Process {
@@ -150,7 +151,7 @@ impl Drop for Process {
     }
 }
 
-/// Sets what is wanted.
+/// Sets a knob.
 fn set(host: &mut Host, target: Target, knob: Knob, value: Value) -> anyhow::Result<()> {
     let plan = host.plan(&[Wanted { target, knob, value }]);
     if let Some((_, knob, error)) = plan.refused.into_iter().next() {
@@ -173,7 +174,7 @@ fn tell(host: &mut Host, state: State) -> anyhow::Result<()> {
     }
 }
 
-/// How late a process of the server's container ran, in microseconds.
+/// Wake-up latencies of a process in the server's container, in microseconds.
 fn measure(groups: &[PathBuf], times: u32) -> anyhow::Result<Vec<f64>> {
     let mut server = Process::start(WAKE, groups)?;
     let mut input = server.0.stdin.take().context("no input")?;
@@ -233,7 +234,7 @@ fn run() -> anyhow::Result<()> {
         figures.insert(format!("{} us", state.name()), median);
         figures.insert(format!("{} p99 us", state.name()), p99);
     }
-    // The first of them is the one that a kubelet leaves.
+    // Index 3 is the state that a kubelet leaves.
     for place in [4, 5] {
         let ratio = Figure::of(p99[place].iter().zip(&p99[3]).map(|(one, kubelet)| one / kubelet).collect());
         let name = State::ALL[place].name();

@@ -1,5 +1,5 @@
-//! Each function that the host answers for Rego, with the worst that it can be asked: one evaluation takes no more than 50 ms of CPU time.
-//! Prints the dearest, and fails where one takes longer.
+//! The promise: each function that the host provides for Rego takes at most 50 ms of CPU time in one evaluation, with its worst input.
+//! Prints the most expensive ones, and fails if one takes longer.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,11 +12,11 @@ mod arguments;
 #[path = "../runtime/rego/tests/worst/evaluation.rs"]
 mod evaluation;
 
-/// The CPU time of an evaluation.
+/// Maximum CPU time of an evaluation.
 const PROMISED: Duration = Duration::from_millis(50);
-/// A case that took too long is measured again: what a machine does beside makes CPU time dear, and not each time.
+/// Maximum number of attempts for a case: other load on the machine raises the CPU time, but not in every attempt.
 const ATTEMPTS: u32 = 30;
-/// How many are shown.
+/// Number of cases that are printed.
 const SHOWN: usize = 10;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! The files that a CPU Burst tick reads, read without anything else: the yardstick. [`TickFiles::check`] counts the agent's
-//! system calls, so that the list is what the tick does.
+//! Reads the files of a CPU Burst tick without an agent, as the yardstick for it. [`TickFiles::check`] counts the agent's system calls, so
+//! the list stays equal to what a tick reads.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,13 +11,13 @@ use qosm_agent::config::DriftConfig;
 use qosm_host::{CgroupVersion, Controller, Host};
 use qosm_model::pod::{Pod, Tier};
 
-/// The files of the ticks of a whole round: counters at each tick, quotas and held knobs in turns, as an agent looks at them that hears
-/// of others' writes.
+/// The files of each tick of a round: counters in every tick, quotas and held knobs in turns, as an agent reads them that is notified of
+/// other programs' writes.
 pub struct TickFiles {
     turns: Vec<Vec<PathBuf>>,
 }
 
-/// A turn's files with their descriptors open, as the host keeps them.
+/// The files of all ticks with open descriptors, as the host keeps them.
 pub struct KeptFiles {
     turns: Vec<Vec<usize>>,
     files: Vec<File>,
@@ -25,11 +25,11 @@ pub struct KeptFiles {
 }
 
 impl TickFiles {
-    /// The files for these pods, one container in each, where CPU Burst holds a burst on every group and no quota.
+    /// The files for these pods, one container in each. CPU Burst holds a burst on every group, and no quota.
     ///
     /// # Errors
     ///
-    /// When a group or a hierarchy is not there.
+    /// If a cgroup or a hierarchy does not exist.
     pub fn of(host: &Host, pods: &[Pod]) -> anyhow::Result<Self> {
         let facts = host.facts();
         let find = |controller: Controller| -> anyhow::Result<(PathBuf, CgroupVersion)> {
@@ -43,7 +43,7 @@ impl TickFiles {
             (mount, CgroupVersion::V2) => (mount, "cpu.stat"),
         };
         let (quota, burst) = match version {
-            // The period is read once, and again after another program has written it.
+            // The agent reads the period once, and again only after another program wrote it.
             CgroupVersion::V1 => ("cpu.cfs_quota_us", "cpu.cfs_burst_us"),
             CgroupVersion::V2 => ("cpu.max", "cpu.max.burst"),
         };
@@ -59,7 +59,7 @@ impl TickFiles {
                 let path = host.container_path(pod, container)?;
                 let path = path.with_context(|| format!("{} has no cgroup", pod.key()))?;
                 counters.push(cpu.join(&path).join("cpu.stat"));
-                // On v2 the same file tells both.
+                // On v2 one file has both.
                 if cpuacct != cpu || usage != "cpu.stat" {
                     counters.push(cpuacct.join(&path).join(usage));
                 }
@@ -76,16 +76,16 @@ impl TickFiles {
             for group in groups.iter().skip(turn).step_by(rounds) {
                 files.push(cpu.join(group).join(quota));
             }
-            // The tier that may be held back, once a round as well.
+            // The tier BestEffort may have a quota; it is read once in each round.
             if turn == 0 {
                 files.push(cpu.join(host.tier_path(Tier::BestEffort)).join(quota));
             }
-            // One container's in each tick, and now and then that of the tier.
+            // The cpuset of one container in each tick, and that of the tier from time to time.
             files.extend(cpusets.get(turn % cpusets.len().max(1)).cloned());
             if turn % seen_again == 0 {
                 files.push(cpuset.join(host.tier_path(Tier::Guaranteed)).join(cpus));
             }
-            // What is not there is looked for and not read.
+            // The agent looks for missing files but cannot read them.
             files.retain(|file| file.exists());
             files.extend(groups.chunks(share).nth(turn).into_iter().flatten().map(|group| cpu.join(group).join(burst)));
             files
@@ -93,22 +93,22 @@ impl TickFiles {
         Ok(Self { turns: turns.collect() })
     }
 
-    /// Ticks until the same files are read again.
+    /// Number of ticks until the same files are read again.
     pub fn rounds(&self) -> usize {
         self.turns.len()
     }
 
-    /// Reads in one tick, on average.
+    /// Average number of reads in one tick.
     pub fn a_tick(&self) -> f64 {
         let all: usize = self.turns.iter().map(Vec::len).sum();
         crate::figures::float(all) / crate::figures::float(self.turns.len())
     }
 
-    /// Counts the system calls with which a whole round of ticks reads, and compares.
+    /// Counts the read system calls of a whole round of ticks, and compares them with the number of files.
     ///
     /// # Errors
     ///
-    /// When they are not as many as there are files, or cannot be counted: then a ratio to these files would mean nothing.
+    /// If the numbers differ, which would make ratios to these files meaningless, or the calls cannot be counted.
     pub fn check(&self, mut tick: impl FnMut()) -> anyhow::Result<()> {
         let counter = Path::new("/proc/thread-self/io");
         let count = || -> anyhow::Result<u64> {
@@ -121,7 +121,7 @@ impl TickFiles {
             let before = count()?;
             count()? - before
         };
-        // What has just been taken up is looked at from the next round on.
+        // The agent checks newly taken knobs only from the next round on.
         for _ in 0..self.turns.len() * 2 {
             tick();
         }
@@ -131,7 +131,7 @@ impl TickFiles {
         }
         let made = (count()? - before).saturating_sub(own);
         let files: usize = self.turns.iter().map(Vec::len).sum();
-        // One more a tick asks whether another program wrote a knob.
+        // One more read in each tick checks whether another program wrote a knob.
         let expected = files + self.turns.len();
         anyhow::ensure!(
             made == u64::try_from(expected)?,
@@ -141,11 +141,11 @@ impl TickFiles {
         Ok(())
     }
 
-    /// Opens all files for good.
+    /// Opens all files.
     ///
     /// # Errors
     ///
-    /// When one cannot be opened.
+    /// If a file cannot be opened.
     pub fn keep(&self) -> anyhow::Result<KeptFiles> {
         let mut files = Vec::new();
         let mut places = std::collections::HashMap::new();
@@ -169,11 +169,11 @@ impl TickFiles {
         Ok(KeptFiles { turns, files, buffer: vec![0; 1 << 16] })
     }
 
-    /// Opens, reads and closes each file of a tick, and returns how many bytes they held.
+    /// Opens, reads and closes each file of a tick. Returns the number of bytes read.
     ///
     /// # Errors
     ///
-    /// Of the first file that cannot be read.
+    /// The error of the first file that cannot be read.
     pub fn open_read_close(&self, tick: usize, buffer: &mut [u8]) -> io::Result<usize> {
         let mut bytes = 0;
         for path in &self.turns[tick % self.turns.len()] {
@@ -184,11 +184,11 @@ impl TickFiles {
 }
 
 impl KeptFiles {
-    /// One `pread` for each file of a tick; returns how many bytes they held.
+    /// Reads each file of a tick with one `pread`. Returns the number of bytes read.
     ///
     /// # Errors
     ///
-    /// Of the first file that cannot be read.
+    /// The error of the first file that cannot be read.
     pub fn pread(&mut self, tick: usize) -> io::Result<usize> {
         let mut bytes = 0;
         for &place in &self.turns[tick % self.turns.len()] {

@@ -1,5 +1,5 @@
-//! Real cgroups of a bench's own: `qosm-bench-<pid>/kubepods/…`, made as a kubelet would and removed when the bench ends. Where
-//! that cannot be done there is an error, never a substitute.
+//! Cgroups for a bench: `qosm-bench-<pid>/kubepods/…`, created as a kubelet does and removed when the bench ends. If they cannot be
+//! created, the bench fails; there is no substitute.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,10 +15,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const PREFIX: &str = "qosm-bench-";
 
-/// Descriptors that the largest bench needs: eight files a container, kept once by the agent and once by the bare reads.
+/// Descriptors that the largest bench needs: eight files for each container, opened by the agent and by the bare reads.
 const FILES: u64 = 18_000;
 
-/// The groups of a bench. They go away with it.
+/// The cgroups of a bench. Dropping it removes them.
 pub struct Tree {
     root: String,
     /// The root's directory in each hierarchy.
@@ -27,11 +27,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Makes the groups of these pods, with the limits of their specification.
+    /// Creates the cgroups of these pods, with the limits of their specification.
     ///
     /// # Errors
     ///
-    /// Without root, or where cgroups cannot be made: it says what is missing and what to do.
+    /// If this process is not root, or the cgroups cannot be created; the error says what is missing and how to fix it.
     pub fn plant(pods: Vec<Pod>) -> anyhow::Result<Self> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
@@ -59,21 +59,21 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The root's path below each hierarchy's, as the agent's `--cgroup-root` takes it.
+    /// The root's path relative to each hierarchy, for the agent's `--cgroup-root`.
     pub fn root(&self) -> String {
         format!("/{}", self.root)
     }
 
-    /// A host that sees these groups and no others.
+    /// A host that sees only these cgroups.
     ///
     /// # Errors
     ///
-    /// When the node's directories cannot be opened.
+    /// If the node's directories cannot be opened.
     pub fn host(&self) -> anyhow::Result<Host> {
         self.host_with(Path::new("/proc"))
     }
 
-    /// The same with another `/proc`.
+    /// Like [`Self::host`], with another `/proc`.
     ///
     /// # Errors
     ///
@@ -93,11 +93,11 @@ impl Tree {
         Host::open(directories, &options).context("the host's cgroups cannot be used")
     }
 
-    /// The directories of a pod's first container, one a hierarchy.
+    /// The directories of a pod's first container, one for each hierarchy.
     ///
     /// # Errors
     ///
-    /// When there is no such pod, or its container has no group.
+    /// If there is no such pod, or its container has no cgroup.
     pub fn of_container(&self, pod: usize) -> anyhow::Result<Vec<PathBuf>> {
         let pod = self.pods.get(pod).context("there is no such pod")?;
         let container = pod.containers.first().context("the pod has no container")?;
@@ -107,7 +107,7 @@ impl Tree {
         Ok(mounts.iter().map(|mount| Path::new(mount).join(&path)).filter(|directory| directory.exists()).collect())
     }
 
-    /// The first pods of the tree, at most all.
+    /// The first `count` pods of the tree, or all if it has fewer.
     pub fn pods(&self, count: u32) -> &[Pod] {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(self.pods.len());
         &self.pods[..count]
@@ -124,7 +124,8 @@ impl Drop for Tree {
     }
 }
 
-/// Raises this process's bound on open files as far as need be: a host that runs out of descriptors opens a file at each read.
+/// Raises this process's limit of open files as far as needed. A host without free descriptors opens files at each read, which would
+/// distort the measurement.
 fn allow_files() -> anyhow::Result<()> {
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|limit| limit >= FILES) {
@@ -135,7 +136,7 @@ fn allow_files() -> anyhow::Result<()> {
         .with_context(|| format!("this bench keeps {FILES} files open: allow that with `ulimit -n {FILES}`"))
 }
 
-/// Removes what benches left that were killed.
+/// Removes cgroups of benches that were killed.
 fn sweep(mount: &Path) {
     let Ok(entries) = fs::read_dir(mount) else { return };
     for entry in entries.flatten() {
@@ -149,7 +150,7 @@ fn sweep(mount: &Path) {
     }
 }
 
-/// Removes a cgroup and all below it. None there is fine.
+/// Removes a cgroup and all below it. A missing cgroup is no error.
 fn remove(directory: &Path) -> io::Result<()> {
     match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,4 +1,4 @@
-//! Figures that criterion does not keep: ratios, sizes, shares. Each bench leaves a file of them for the summary.
+//! Figures that criterion does not record: ratios, sizes, shares. Each bench writes them to a file for the summary.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,19 +7,19 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// A measured figure, in the unit that its name says.
+/// A measured figure, in the unit that its name contains.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The median.
     pub median: f64,
-    /// A quarter of the measurements are below.
+    /// Lower quartile of the measurements.
     pub lower: f64,
-    /// A quarter of the measurements are above.
+    /// Upper quartile of the measurements.
     pub upper: f64,
 }
 
 impl Figure {
-    /// The quartiles of many measurements; all 0 of none.
+    /// The quartiles of the measurements; all 0 if there are none.
     pub fn of(mut measured: Vec<f64>) -> Self {
         measured.sort_unstable_by(f64::total_cmp);
         let at = |quarter: usize| {
@@ -29,12 +29,12 @@ impl Figure {
         Self { median: at(2), lower: at(1), upper: at(3) }
     }
 
-    /// What was measured once.
+    /// A figure that was measured once.
     pub fn once(value: f64) -> Self {
         Self { median: value, lower: value, upper: value }
     }
 
-    /// The same in another unit.
+    /// The figure multiplied by `factor`, to convert the unit.
     pub fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, lower: self.lower * factor, upper: self.upper * factor }
     }
@@ -43,8 +43,8 @@ impl Figure {
 /// The figures of one bench, by name.
 pub type Figures = BTreeMap<String, Figure>;
 
-/// Where criterion keeps its estimates: `criterion/` in cargo's target directory. What the shortest form gives lies beside it and
-/// is never taken for a figure.
+/// Where criterion writes its estimates: `criterion/` in cargo's target directory. Short runs write to another folder, because their
+/// results are no figures.
 ///
 /// # Errors
 ///
@@ -61,11 +61,11 @@ fn path(bench: &str) -> anyhow::Result<PathBuf> {
     Ok(directory()?.join(format!("{bench}.json")))
 }
 
-/// Forgets what earlier runs left, so that what a summary tells was measured after this.
+/// Removes the results of earlier runs, so that a summary shows only what is measured from now on.
 ///
 /// # Errors
 ///
-/// When it cannot be removed.
+/// If they cannot be removed.
 pub fn forget() -> anyhow::Result<()> {
     for folder in [directory()?, criterion_directory()?] {
         match fs::remove_dir_all(&folder) {
@@ -78,11 +78,11 @@ pub fn forget() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Leaves a bench's figures for the summary, in place of those of an earlier run.
+/// Writes a bench's figures for the summary, and replaces those of an earlier run.
 ///
 /// # Errors
 ///
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write(bench: &str, figures: &Figures) -> anyhow::Result<()> {
     let path = path(bench)?;
     let write = || -> std::io::Result<()> {
@@ -94,11 +94,11 @@ pub fn write(bench: &str, figures: &Figures) -> anyhow::Result<()> {
     write().with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// The figures of a bench's last run; none where there was none.
+/// The figures of a bench's last run; empty if there was none.
 ///
 /// # Errors
 ///
-/// When the file is there and cannot be read.
+/// If the file exists but cannot be read.
 pub fn read(bench: &str) -> anyhow::Result<Figures> {
     let path = path(bench)?;
     match fs::read(&path) {
@@ -108,11 +108,11 @@ pub fn read(bench: &str) -> anyhow::Result<Figures> {
     }
 }
 
-/// The median that criterion kept of a benchmark, with its confidence interval, in nanoseconds. `None` if it never ran.
+/// The median of a criterion benchmark, with its confidence interval, in nanoseconds. `None` if it never ran.
 ///
 /// # Errors
 ///
-/// When the estimates are there and cannot be read.
+/// If the estimates exist but cannot be read.
 pub fn criterion(benchmark: &str) -> anyhow::Result<Option<Figure>> {
     #[derive(Deserialize)]
     struct Estimates {

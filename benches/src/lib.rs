@@ -1,9 +1,8 @@
-//! What the benches share: pods, cgroups of their own, the loop at work, the bare reads that it is held against, and the figures
-//! that they leave for the summary.
+//! Shared code of the benches: pods, cgroups, the running loop, the bare reads that it is compared with, and the figures for the summary.
 //!
-//! Each bench keeps one promise and is one file beside this crate's `README.md`, which says what each figure means. Reading
-//! order: [`workload`] (the pods and what is measured of them), [`cgroups`] (their groups on this machine), [`ticking`] (the
-//! agent that works on them), [`bare`] (the same files read without it), [`side_by_side`] (fair ratios), [`figures`].
+//! Each bench measures one promise and is one file next to this crate's `README.md`, which explains each figure. Reading order:
+//! [`workload`] (the pods and their columns), [`cgroups`] (their cgroups on this machine), [`ticking`] (the agent that works on them),
+//! [`bare`] (the same files read without it), [`side_by_side`] (fair ratios), [`figures`].
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,11 +19,11 @@ pub mod side_by_side;
 pub mod ticking;
 pub mod workload;
 
-/// Cargo's target directory, as this program lies in it: `release/deps/<bench>` or `release/<binary>` below it.
+/// Cargo's target directory, derived from this program's path: `release/deps/<bench>` or `release/<binary>` below it.
 ///
 /// # Errors
 ///
-/// When this program lies somewhere else.
+/// If this program is somewhere else.
 pub fn target_directory() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("this program does not know where it lies")?;
     let folder = program.parent().context("this program lies in no folder")?;
@@ -32,7 +31,7 @@ pub fn target_directory() -> anyhow::Result<PathBuf> {
     Ok(profile.parent().context("this program lies in no target directory")?.to_path_buf())
 }
 
-/// Set for a run that only shows that the benches still run: each in its shortest form, with figures that mean nothing.
+/// Set for a run that only checks that the benches still work: each runs in its shortest form, and the figures mean nothing.
 const SHORT: &str = "QOSM_BENCH_SHORT";
 
 /// Whether the benches run in their shortest form.
@@ -40,12 +39,12 @@ pub fn is_short() -> bool {
     std::env::var_os(SHORT).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// How many rounds, ticks or seconds a bench takes: the first, or the second in its shortest form.
+/// Number of rounds, ticks or seconds of a bench: `whole`, or `short` in its shortest form.
 pub fn length<T>(whole: T, short: T) -> T {
     if is_short() { short } else { whole }
 }
 
-/// Criterion with few enough samples that all benches end within some minutes, leaving its estimates where the summary looks.
+/// Criterion with a number of samples that lets all benches end within some minutes, and with its output where the summary reads it.
 ///
 /// # Errors
 ///
@@ -62,13 +61,13 @@ pub fn criterion() -> anyhow::Result<Criterion> {
         .configure_from_args())
 }
 
-/// Whether a bench that is not criterion's is asked for: nothing else is, or its name has what is asked for in it.
+/// Whether a bench without criterion is selected on the command line: there is no filter, or one that its name contains.
 pub fn is_wanted(bench: &str) -> bool {
     let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
     filters.peek().is_none() || filters.any(|filter| bench.contains(&filter))
 }
 
-/// Runs a bench that is not criterion's, if it is asked for, and prints what kept it from its end.
+/// Runs a bench without criterion if it is selected, and prints its error.
 pub fn run_if_wanted(bench: &str, run: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     match if is_wanted(bench) { run() } else { Ok(()) } {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,8 +78,8 @@ pub fn run_if_wanted(bench: &str, run: impl FnOnce() -> anyhow::Result<()>) -> E
     }
 }
 
-/// Whether everything is asked for. With a filter or for a profiler criterion's benchmarks run alone, and the figures of the last
-/// whole run stay.
+/// Whether all benches are selected. With a filter or for a profiler only criterion's benchmarks run, and the figures of the last whole run
+/// stay.
 pub fn is_whole_run() -> bool {
     std::env::args().skip(1).all(|argument| argument == "--bench")
 }

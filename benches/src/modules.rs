@@ -8,14 +8,14 @@ use qosm_agent::config::PolicyConfig;
 use qosm_agent::load;
 use qosm_engine::{Compiler, Engine, ModuleCache};
 
-/// The default modules, as the agent names them.
+/// The default modules, by the agent's names.
 pub const DEFAULT: [&str; 3] = ["cpu-burst", "memory-locality", "memory-qos"];
 
-/// Where the modules are: `QOSM_MODULE_DIR`, else `policies/` in cargo's target directory.
+/// The folder of the modules: `QOSM_MODULE_DIR`, else `policies/` in cargo's target directory.
 ///
 /// # Errors
 ///
-/// When there is no such folder; it says how to get it.
+/// If the folder does not exist; the error says how to build it.
 pub fn directory() -> anyhow::Result<PathBuf> {
     let folder = match std::env::var_os("QOSM_MODULE_DIR") {
         Some(folder) => PathBuf::from(folder),
@@ -33,7 +33,7 @@ pub fn directory() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 ///
-/// As [`directory`], and when the module cannot be read, compiled or asked who it is.
+/// As [`directory`], or the module cannot be read, compiled or described.
 pub fn load(
     engine: &Engine,
     name: &str,
@@ -45,7 +45,7 @@ pub fn load(
         .with_context(|| format!("no bench without the module `{name}`"))
 }
 
-/// Other versions of a loaded module, as many as are taken: each differs in a section that is not code, and so in its digest.
+/// An endless series of other versions of a loaded module. Each differs in a custom section, and so in its digest.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub fn others<'a>(
 ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<LoadedPolicy>> + 'a> {
     let wasm = std::fs::read(directory()?.join(format!("{}.wasm", of.config.name)))?;
     Ok((0..u8::MAX).map(move |version| {
-        // A custom section (0) of three bytes: its name, of one byte, and one byte of content.
+        // A custom section (0) of three bytes: a name of one byte, preceded by its length, and one byte of content.
         let wasm = [wasm.as_slice(), &[0, 3, 1, b'v', version]].concat();
         let module = engine.load(&wasm, None, compiler)?;
         Ok(LoadedPolicy { module, ..of.clone() })

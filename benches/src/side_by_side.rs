@@ -1,6 +1,6 @@
-//! Ratios that stand: what is compared runs in turns, so that whatever else the machine does hits all of it alike, and the ratio
-//! is taken turn by turn. CPU time of this thread counts, the kernel's part included: nothing here waits for anything, and what
-//! other processes take in between is not ours.
+//! Fair ratios: what is compared runs in turns, so that other load on the machine affects all runners alike, and the ratio is computed for
+//! each turn. The CPU time of this thread is measured, in user and kernel mode: the runners never wait, and the time of other processes
+//! does not count.
 
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::figures::Figure;
 
-/// Most turns; fewer where the time runs out.
+/// Maximum number of turns; fewer if the time runs out.
 const TURNS: usize = 400;
 const MIN_TURNS: usize = 40;
 const TIME: Duration = Duration::from_secs(3);
 
-/// CPU time that each runner took at each turn, in seconds.
+/// CPU time of each runner in each turn, in seconds.
 pub struct Turns<const N: usize>(Vec<[f64; N]>);
 
-/// Runs all of them again and again, forwards and then backwards: the second finds the kernel's data in the caches that
-/// the first has filled, so each comes second as often as the other. A turn's time is the mean of both. Each gets the number of
-/// times it ran before.
+/// Runs all runners repeatedly, forwards and then backwards: the second runner finds the kernel's data in the caches that the first has
+/// filled, so each comes second equally often. The time of a turn is the mean of both. Each runner gets the number of its earlier runs.
 ///
 /// # Errors
 ///
-/// The first that a runner returns.
+/// The first error of a runner.
 pub fn run<const N: usize>(runners: &mut [&mut dyn FnMut(usize) -> anyhow::Result<()>; N]) -> anyhow::Result<Turns<N>> {
     let begun = Instant::now();
     let (most, least) = (crate::length(TURNS, 2), crate::length(MIN_TURNS, 2));
@@ -40,7 +39,7 @@ pub fn run<const N: usize>(runners: &mut [&mut dyn FnMut(usize) -> anyhow::Resul
 }
 
 impl<const N: usize> Turns<N> {
-    /// A figure computed from each turn.
+    /// A figure that is computed from each turn.
     pub fn figure(&self, compute: impl Fn(&[f64; N]) -> f64) -> Figure {
         Figure::of(self.0.iter().map(compute).collect())
     }

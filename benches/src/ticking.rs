@@ -1,4 +1,4 @@
-//! An agent at work: the loop as shipped, with a journal, driven by a clock that the bench moves.
+//! A running agent: the loop as shipped, with a journal, and with a clock that the bench advances.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use tempfile::TempDir;
 
 use crate::workload::{self, WINDOW};
 
-/// Ticks after which an agent that has nothing new to do must be at rest.
+/// Number of ticks after which an agent without changes must be at rest.
 const UNTIL_REST: usize = 60;
-/// Ticks without a write that count as rest: two rounds of looking at held knobs.
+/// Number of ticks without a write that count as rest: two rounds of reading held knobs.
 const AT_REST: usize = 20;
 
-/// An agent and its clock.
+/// An agent with its clock.
 pub struct Ticking {
     agent: Agent,
     now: Now,
     recorder: Option<Recorder>,
-    // Dropped after the journal in it.
+    // Dropped after the agent, whose journal is in it.
     _state: TempDir,
 }
 
 impl Ticking {
-    /// Starts an agent on these pods and lets it come to rest: everything decided, written and read back.
+    /// Starts an agent on these pods and ticks until it is at rest: everything is decided, written and read back.
     ///
     /// # Errors
     ///
-    /// When it cannot be set up, a policy does not run, or it never comes to rest.
+    /// If the agent cannot be set up, a policy fails, or the agent does not come to rest.
     pub fn start(host: Host, engine: Engine, policies: Vec<LoadedPolicy>, pods: &[Pod]) -> anyhow::Result<Self> {
         let state = tempfile::tempdir().context("no folder for the journal")?;
         let agent = Agent::new(AgentOptions {
@@ -71,7 +71,7 @@ impl Ticking {
         Ok(())
     }
 
-    /// One step of the loop, a window after the one before; returns how many knobs it wrote.
+    /// Runs one step of the loop, one window after the last. Returns the number of knobs that it wrote.
     pub fn tick(&mut self) -> usize {
         self.now.monotonic = Micros(self.now.monotonic.0 + WINDOW.0);
         self.now.wall = Timestamp(self.now.wall.0.saturating_add_unsigned(WINDOW.0 / 1000));
@@ -82,30 +82,30 @@ impl Ticking {
         step.decisions.len()
     }
 
-    /// Has a version of a policy take the place of the one that runs.
+    /// Replaces the running version of a policy.
     pub fn apply(&mut self, policy: &LoadedPolicy) {
         let policies =
             vec![ResolvedPolicy { policy: policy.clone(), generation: None, pending_update: None, is_fallback: false }];
         self.agent.apply_policy_set(PolicySet { policies, ..PolicySet::default() }, self.now);
     }
 
-    /// Whether this version runs.
+    /// Whether this version of the policy runs.
     pub fn runs(&self, policy: &LoadedPolicy) -> bool {
         let digest = policy.module.digest().to_string();
         self.agent.policy_reports().iter().any(|report| report.digest == digest)
     }
 
-    /// Has each further tick recorded, until the receiver is dropped or does not keep up.
+    /// Records every further tick, until the receiver is dropped or does not keep up.
     pub fn record(&mut self, lines: SyncSender<String>) {
         self.recorder = Recorder::start(&self.agent, lines, self.now);
     }
 
-    /// Whether it still is.
+    /// Whether the agent is still recording.
     pub fn is_recording(&self) -> bool {
         self.recorder.is_some()
     }
 
-    /// Knobs that the agent holds.
+    /// Number of knobs that the agent holds.
     pub fn held(&self) -> usize {
         self.agent.knobs().len()
     }

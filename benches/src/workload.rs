@@ -1,8 +1,8 @@
-//! The pods that all benches run on, and what a tick measures of them: once as the host hands it to the engine, and once as the
-//! same policy sees it when it is compiled natively.
+//! The pods of all benches and their columns: as the host passes them to the engine, and as the same policy sees them when it is compiled
+//! natively.
 //!
-//! One container a pod, so that there are as many pod groups as there can be; each has a CPU limit and asks for everything that
-//! the default modules do for it. Nothing is throttled and the node is idle: the tick that a node sees nearly always.
+//! Each pod has one container, so that the number of pod cgroups is as large as possible. Each has a CPU limit and requests everything that
+//! the default modules do. Nothing is throttled and the node is idle, as in nearly all ticks of a node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use qosm_model::pod::{
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::{PodFacts, Session, mock};
 
-/// Time between ticks.
+/// Time between two ticks.
 pub const WINDOW: Micros = Micros(1_000_000);
 /// The kubelet's enforcement period.
 const PERIOD: Micros = Micros(100_000);
 const CPU_LIMIT: MilliCpu = MilliCpu(100);
-/// What [`CPU_LIMIT`] comes to in one [`PERIOD`].
+/// The quota of [`CPU_LIMIT`] in one [`PERIOD`].
 const QUOTA: Micros = Micros(10_000);
 const CPUS: u32 = 64;
 const MEMORY: Bytes = Bytes(512 << 30);
@@ -34,7 +34,7 @@ const CPU_BURST: &str = r#"{"policy":"auto"}"#;
 const MEMORY_LOCALITY: &str = r#"{"policy":"bestEffort"}"#;
 const MEMORY_QOS: &str = r#"{"minLimitPercent":60,"lowLimitPercent":80,"throttlingPercent":80,"wmarkRatio":95}"#;
 
-/// So many pods, each with one running container in a group of its own.
+/// `count` pods, each with one running container in a cgroup of its own.
 pub fn pods(count: u32) -> Vec<Pod> {
     (1..=count).map(pod).collect()
 }
@@ -84,27 +84,27 @@ fn container() -> Container {
     }
 }
 
-/// What a source says of these pods: they are all there is.
+/// The state of a pod source that has only these pods.
 pub fn sources(pods: &[Pod]) -> Sources {
     Sources { pods: pods.to_vec(), ..Sources::default() }
 }
 
-/// A policy's module at work on `count` pods, past its first decision.
+/// A running instance of a policy's module on `count` pods, after its first decision.
 ///
 /// # Errors
 ///
-/// When the module cannot be started, fails, or decides nothing: then whatever is measured next would mean nothing.
+/// If the module cannot be started, fails, or decides nothing, which would make later measurements meaningless.
 pub fn instance(engine: &Engine, policy: &LoadedPolicy, count: u32) -> anyhow::Result<Instance> {
     let (instance, staged) = first_decision(engine, policy, &pods(count))?;
     anyhow::ensure!(!staged.settings.is_empty(), "policy `{}` wants nothing for {count} pods", policy.config.name);
     Ok(instance)
 }
 
-/// Starts a policy's module, tells it of pods and lets it decide.
+/// Starts a policy's module, passes it the pods and evaluates it once.
 ///
 /// # Errors
 ///
-/// When the module cannot be started or fails.
+/// If the module cannot be started or fails.
 pub fn first_decision(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> anyhow::Result<(Instance, Staged)> {
     let name = policy.config.name.as_str();
     let mut instance =
@@ -128,7 +128,7 @@ pub fn first_decision(engine: &Engine, policy: &LoadedPolicy, pods: &[Pod]) -> a
     Ok((instance, staged))
 }
 
-/// The columns that the default modules read, of `count` pods with their containers.
+/// The columns that the default modules read, for `count` pods with their containers.
 pub fn columns(count: u32) -> Columns {
     Columns {
         node: Some(node()),
@@ -139,9 +139,9 @@ pub fn columns(count: u32) -> Columns {
     }
 }
 
-/// Two NUMA nodes, and `count` containers from `first` on that run on the first and have half of their memory on the second.
+/// Two NUMA nodes, and `count` containers from `first` on, which run on the first node and have half of their memory on the second.
 pub fn numa(first: u32, count: u32) -> NumaColumn {
-    // With fewer remote pages memory locality leaves a container alone.
+    // With fewer remote pages, memory-locality does not move a container.
     const PAGES: u64 = 16_384;
     let node = |place: u32| NumaNode {
         cpus: (place * CPUS / 2..(place + 1) * CPUS / 2).collect(),
@@ -181,7 +181,7 @@ pub fn cpu(first: u32, count: u32) -> Arc<[CpuSample]> {
     (first..first + count).map(|id| CpuSample { container: ContainerId(id), delta }).collect()
 }
 
-/// Quotas of `count` pods from `first` on, each followed by its container's.
+/// Quotas of `count` pods from `first` on; the row of each pod is followed by that of its container.
 pub fn bandwidth(first: u32, count: u32) -> Arc<[BandwidthSample]> {
     let row = |target| BandwidthSample { target, quota: Some(QUOTA), baseline_quota: Some(QUOTA), period: PERIOD };
     (first..first + count)
@@ -189,14 +189,14 @@ pub fn bandwidth(first: u32, count: u32) -> Arc<[BandwidthSample]> {
         .collect()
 }
 
-/// CPU Burst compiled natively, at work on the same pods and columns as [`instance`].
+/// CPU Burst compiled natively, with the same pods and columns as [`instance`].
 pub struct Native {
     session: Session<CpuBurst>,
     host: mock::MockHost,
 }
 
 impl Native {
-    /// So many of the pods, past the first decision.
+    /// Starts it on `count` of the pods, and runs the first evaluation.
     ///
     /// # Errors
     ///
@@ -219,11 +219,11 @@ impl Native {
         Ok(native)
     }
 
-    /// One evaluation, a window later.
+    /// Runs one evaluation, a window after the last. Returns the number of settings that it stages.
     ///
     /// # Errors
     ///
-    /// What the policy says.
+    /// The policy's error.
     pub fn evaluate(&mut self) -> anyhow::Result<usize> {
         self.session.evaluate(&mut self.host, mock::tick(WINDOW.0 / 1000)).map_err(anyhow::Error::msg)?;
         Ok(self.host.staged().len())

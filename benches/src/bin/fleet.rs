@@ -1,6 +1,6 @@
-//! What a large fleet asks of an API server, in compressed time: ten thousand reports written as agents write them, a PolicyModule
-//! that changes under many watches, and what one agent and the controller take beside it. Needs an API server with the CRDs in
-//! `$KUBECONFIG`, and root for the agent; `make bench-fleet` sees to both.
+//! Load of a large fleet on an API server, in compressed time: ten thousand reports as agents write them, a PolicyModule that changes under
+//! many watches, and the resources of one agent and the controller. Needs an API server with the CRDs in `$KUBECONFIG`, and root for the
+//! agent; `make bench-fleet` provides both.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,11 +22,11 @@ use qosm_cluster::node_report::{
 use qosm_cluster::policy_module::PolicyModule;
 use serde_json::json;
 
-/// Requests under way at a time: what a hundred writes a second come to when each takes a while.
+/// Concurrent requests: a hundred writes a second come to about this number if each takes a while.
 const AT_ONCE: usize = 32;
-/// Watches of PolicyModules that are held open. Every node has one; what each costs is what counts.
+/// Open watches of PolicyModules. Every node has one; the bench measures the cost of each.
 const WATCHES: u32 = 500;
-/// Pods of the node that one agent is measured on.
+/// Pods of the node for the measurement of one agent.
 const PODS: u32 = 250;
 const NODE: &str = "fleet-node";
 
@@ -106,7 +106,7 @@ async fn reports(client: &Client, nodes: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs one request a node, and prints requests a second and the time of one.
+/// Runs one request for each node, and prints the requests per second and the time of one.
 async fn measure<F>(what: &str, nodes: u32, request: impl Fn(u32) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = Result<(), kube::Error>>,
@@ -136,7 +136,7 @@ where
     Ok(())
 }
 
-/// One PolicyModule changes under many watches: how long until all have it.
+/// Changes a PolicyModule under many watches, and measures the time until all received it.
 async fn watches(client: &Client) -> anyhow::Result<()> {
     let module = json!({
         "apiVersion": "qosm.io/v1alpha1", "kind": "PolicyModule", "metadata": {"name": "fleet"},
@@ -155,7 +155,7 @@ async fn watches(client: &Client) -> anyhow::Result<()> {
     let mut tasks = Vec::new();
     for _ in 0..WATCHES {
         let (seen, resource) = (Arc::clone(&seen), resource.clone());
-        // A connection each, as every node has its own.
+        // A separate connection, as every node has its own.
         let client = Client::try_default().await?;
         tasks.push(tokio::spawn(async move {
             let api: Api<DynamicObject> = Api::all_with(client, &resource);
@@ -206,7 +206,7 @@ async fn controller(program: &Path, nodes: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One agent at a full node's pods. They run nowhere: what is measured is what the agent knows of them.
+/// Measures one agent with the pods of a full node. No container runs: only the agent's knowledge of the pods is measured.
 async fn agent(client: &Client, program: &Path) -> anyhow::Result<()> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}))?;
@@ -259,7 +259,7 @@ async fn agent(client: &Client, program: &Path) -> anyhow::Result<()> {
     nodes.delete(NODE, &Default::default()).await.map(drop).context("the node stays")
 }
 
-/// A process that ends with the measurement.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Running {

@@ -1,8 +1,8 @@
-//! The promise: the program as shipped stays small. `qosm agent --kubernetes` with the default modules and 100 pods: resident memory,
-//! what of it is its own and what the mapped program, and how many descriptors a pod takes.
+//! The promise: the program as shipped stays small. Measures `qosm agent --kubernetes` with the default modules and 100 pods: resident
+//! memory, its private and mapped parts, and the number of descriptors for each pod.
 //!
-//! The pods are objects of a real API server whose containers run nowhere; their cgroups are made here as a kubelet would. Needs an API
-//! server with the CRDs in `$KUBECONFIG`, and root; `make bench` sees to both.
+//! The pods are objects of a real API server without running containers; the bench creates their cgroups as a kubelet does. Needs an API
+//! server with the CRDs in `$KUBECONFIG`, and root; `make bench` provides both.
 
 use std::fs;
 use std::path::Path;
@@ -25,21 +25,21 @@ use tokio::runtime::Runtime;
 const PODS: u32 = 100;
 const NODE: &str = "footprint-node";
 const NODE_WITHOUT_PODS: &str = "footprint-node-without-pods";
-/// What writes the objects, for the API server's records.
+/// Field manager of the objects.
 const WRITER: &str = "qosm-footprint";
-/// Knobs that CPU Burst holds on a pod with one container: a burst on each of its two groups.
+/// Number of knobs that CPU Burst holds: for each pod with one container, a burst on each of its two groups.
 const KNOBS: usize = 2 * PODS as usize;
-/// Until the agent has everything, and everything is written.
+/// Maximum time until the agent has all objects, and has written everything.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Until what only the start needed has been given back.
+/// Time until the memory that only the start needed is returned.
 const SETTLING: Duration = Duration::from_secs(60);
-/// How long it is looked at from then on.
+/// Duration of the measurement after that.
 const WATCHING: Duration = Duration::from_secs(60);
 
 fn main() -> anyhow::Result<()> {
     let program = qosm_benches::target_directory()?.join("release/qosm");
     ensure!(program.is_file(), "{} is not there: run `make build` first", program.display());
-    // Client and agent share nothing but the API server.
+    // Client and agent share only the API server.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = runtime.block_on(async { Client::try_default().await });
     let client = client.context("no API server: set KUBECONFIG, or run `make bench ARGS=\"--bench footprint\"`")?;
@@ -53,7 +53,7 @@ fn main() -> anyhow::Result<()> {
 
 fn measure(objects: &Objects, program: &Path) -> anyhow::Result<()> {
     objects.make_nodes_and_modules()?;
-    // Its groups go away with it; the first tree is that of a node without pods.
+    // Dropping the tree removes its cgroups; the first agent measures a node without pods.
     let uids = objects.make_pods()?;
     let tree = Tree::plant(uids.into_iter().zip(workload::pods(PODS)).map(started).collect())?;
     let empty = Agent::start(program, &tree, NODE_WITHOUT_PODS)?;
@@ -114,7 +114,7 @@ fn report(base: Sizes, seen: &[Sizes], peak: f64) -> anyhow::Result<()> {
     figures::write("footprint", &figures)
 }
 
-/// The pod as the host has to know it to make its groups: with the API server's UID, its container in the group of its ID.
+/// The pod as the host needs it to create the cgroups: with the API server's UID, and its container in a cgroup named by its ID.
 fn started((uid, mut pod): (String, Pod)) -> Pod {
     for container in &mut pod.containers {
         container.cgroup = ContainerCgroup::Named(container_id(&uid));
@@ -122,13 +122,13 @@ fn started((uid, mut pod): (String, Pod)) -> Pod {
     Pod { uid, ..pod }
 }
 
-/// An ID as a runtime gives it out: 64 digits.
+/// A container ID of 64 hexadecimal digits, as runtimes assign it.
 fn container_id(uid: &str) -> String {
     let digits: String = uid.chars().filter(char::is_ascii_hexdigit).collect();
     digits.repeat(2)
 }
 
-/// What is written to the API server.
+/// The objects on the API server.
 struct Objects {
     runtime: Runtime,
     client: Client,
@@ -149,7 +149,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Makes the pods, says that their containers run, and returns the UIDs.
+    /// Creates the pods, sets the status of their containers to running, and returns the UIDs.
     fn make_pods(&self) -> anyhow::Result<Vec<String>> {
         let pods = self.pods();
         let mut uids = Vec::new();
@@ -177,7 +177,7 @@ impl Objects {
         Ok(uids)
     }
 
-    /// Removes what [`Self::make_pods`] and [`Self::make_nodes_and_modules`] made; what is not there is fine.
+    /// Removes what [`Self::make_pods`] and [`Self::make_nodes_and_modules`] created; missing objects are no error.
     fn remove(&self) -> anyhow::Result<()> {
         let now = DeleteParams::default().grace_period(0);
         let ours = kube::api::ListParams::default().labels("app=footprint");
@@ -213,7 +213,7 @@ fn is_gone<T>(removed: Result<T, kube::Error>) -> Result<(), kube::Error> {
     }
 }
 
-/// The agent, which ends with the value.
+/// The agent, which is killed on drop.
 struct Agent {
     program: std::path::PathBuf,
     process: Child,
@@ -233,7 +233,7 @@ impl Agent {
         Ok(Self { program: program.to_owned(), process, state })
     }
 
-    /// Waits until it answers, with its modules at work, and holds this number of knobs.
+    /// Waits until the agent answers, runs its modules, and holds this number of knobs.
     fn wait_for(&self, knobs: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
@@ -274,7 +274,7 @@ impl Agent {
         })
     }
 
-    /// The most that was ever resident.
+    /// Peak resident memory in MiB.
     fn peak(&self) -> anyhow::Result<f64> {
         Ok(number(&self.file("status")?, "VmHWM")? / 1024.0)
     }
@@ -293,7 +293,7 @@ impl Drop for Agent {
     }
 }
 
-/// What a process takes at one moment; memory in MiB.
+/// Resources of a process at one moment; memory in MiB.
 #[derive(Clone, Copy)]
 struct Sizes {
     resident: f64,
@@ -304,7 +304,7 @@ struct Sizes {
     threads: f64,
 }
 
-/// The number behind a name.
+/// The number after `name:` in a file of `/proc`.
 fn number(text: &str, name: &str) -> anyhow::Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let word = line.and_then(|line| line.split_whitespace().next()).with_context(|| format!("there is no {name}"))?;

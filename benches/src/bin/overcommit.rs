@@ -1,7 +1,7 @@
-//! A latency-sensitive process beside a memory hog without a limit, which takes more than the node has; `policy: none` against
-//! `policy: auto` of memory QoS. Runs in the VM of `make bench-workloads`, as root, on cgroup v2.
+//! A latency-sensitive process next to a memory hog without a limit, which uses more memory than the node has: `policy: none` compared with
+//! `policy: auto` of memory QoS. Runs as root, on cgroup v2, in the VM of `make bench-workloads`.
 //!
-//! `overcommit compare SECONDS ROUNDS` starts the agent, which makes the pods' cgroups, and in them this program again as
+//! `overcommit compare SECONDS ROUNDS` starts the agent, which creates the pods' cgroups, and runs this program in them as
 //! `overcommit serve SECONDS` and `overcommit hog`.
 
 use std::fs::{self, File};
@@ -17,24 +17,25 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 const MIB: usize = 1 << 20;
-/// Where page cache is that can be reclaimed.
+/// The disk, whose page cache can be reclaimed.
 const DISK: &str = "/disk";
 const ROOT: &str = "/sys/fs/cgroup/overcommit";
 const SERVER: &str = "kubepods/burstable/podu-server/app";
 const HOG: &str = "kubepods/besteffort/podu-hog/app";
-/// The hog has no resources at all, as the batch pods of Koordinator's documentation: it takes what there is.
+/// The hog has no requests and limits, like the batch pods in Koordinator's documentation: it uses what is free.
 const SERVER_LIMIT: &str = "256Mi";
-/// Anonymous memory that the server holds all the time.
+/// Anonymous memory that the server keeps allocated.
 const SERVER_HEAP: usize = 16 * MIB;
-/// What the server reads, again and again: it fits into its limit, so that it is read from the disk once unless other pages evict it.
+/// Size of the data that the server reads repeatedly. It fits into the server's limit, so it is read from disk once unless other pages
+/// evict it.
 const SERVER_DATA: u64 = 160 << 20;
 const SERVER_FILE: &str = "server-data";
 const PIECE: usize = 64 << 10;
 const ALLOCATION: usize = 64 << 10;
 const HOG_HEAP: usize = 300 * MIB;
 const HOG_DATA: u64 = 1536 << 20;
-/// The hog reads one piece in so much time, however quickly it gets it: it is to take the same from the server under both policies,
-/// memory rather than CPU time.
+/// Time in which the hog reads one piece, however fast the read is. It limits the hog's CPU time, so that the hog takes the same from the
+/// server under both policies: memory.
 const HOG_STEP: Duration = Duration::from_millis(8);
 
 fn main() -> ExitCode {
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A sequence that looks random and is the same in every run.
+/// A pseudo-random sequence that is the same in every run.
 struct Sequence(u64);
 
 impl Sequence {
@@ -65,7 +66,7 @@ impl Sequence {
     }
 }
 
-/// Memory of its own, each page of it touched.
+/// Allocates memory and touches each page.
 fn allocate(bytes: usize) -> Vec<u8> {
     let mut memory = vec![0_u8; bytes];
     for page in memory.chunks_mut(4096) {
@@ -98,7 +99,7 @@ impl Latencies {
     }
 }
 
-/// One request after the other: a page-cache read, a page-cache write, an allocation. Prints what they took.
+/// Performs requests one after the other, a page-cache read, a page-cache write and an allocation, and prints their latencies.
 fn serve(seconds: &str) -> anyhow::Result<()> {
     let time = Duration::from_secs(seconds.parse()?);
     let data = File::open(Path::new(DISK).join(SERVER_FILE)).context("the server has no data")?;
@@ -107,7 +108,7 @@ fn serve(seconds: &str) -> anyhow::Result<()> {
     let mut piece = vec![1_u8; PIECE];
     let mut sequence = Sequence(1);
     let [mut reads, mut writes, mut allocations, mut requests] = [(); 4].map(|()| Latencies::default());
-    // Once through all of it: what is measured is a server at work, not its start.
+    // Read all data once, so that the measurement does not include the start.
     for place in 0..SERVER_DATA / 65_536 {
         data.read_exact_at(&mut piece, place * 65_536)?;
     }
@@ -135,7 +136,7 @@ fn serve(seconds: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Holds a heap and reads more than there is memory, for ever.
+/// Holds a heap and reads more than fits into memory, until it is killed.
 fn hog() -> anyhow::Result<()> {
     let mut data = sparse("hog-data", HOG_DATA)?;
     let _heap = allocate(HOG_HEAP);
@@ -150,7 +151,7 @@ fn hog() -> anyhow::Result<()> {
     }
 }
 
-/// The server's data, on the disk: what is driven out of its page cache has to be read from there.
+/// Writes the server's data to the disk, from which evicted page cache has to be read again.
 fn server_data() -> anyhow::Result<()> {
     let path = Path::new(DISK).join(SERVER_FILE);
     let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -163,7 +164,7 @@ fn server_data() -> anyhow::Result<()> {
     file.sync_all().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A file without blocks: filling memory with it costs no disk.
+/// A sparse file, which fills memory without using disk space.
 fn sparse(name: &str, bytes: u64) -> anyhow::Result<File> {
     let path = Path::new(DISK).join(name);
     let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
@@ -172,7 +173,7 @@ fn sparse(name: &str, bytes: u64) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// A process that ends with the value.
+/// A process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -187,7 +188,7 @@ fn compare(seconds: &str, rounds: &str) -> anyhow::Result<()> {
     for folder in ["pods", "state"] {
         fs::create_dir_all(Path::new("/tmp/overcommit").join(folder))?;
     }
-    // An emulated machine needs more time for an evaluation than a policy is given by default.
+    // An emulated machine needs more time for an evaluation than the default limit.
     let config = json!({"policies": [{"name": "memory-qos", "evaluationMillis": 2000}]});
     fs::write("/tmp/overcommit/agent.json", config.to_string())?;
     manifests("none")?;
@@ -203,7 +204,7 @@ fn compare(seconds: &str, rounds: &str) -> anyhow::Result<()> {
     let mut results: [Vec<Value>; 2] = [Vec::new(), Vec::new()];
     println!("{seconds} s each, {rounds} rounds; server limit {SERVER_LIMIT}, hog without a limit, {}", memory()?);
     for round in 0..rounds {
-        // Who comes second finds other caches: they take turns.
+        // The second run finds other caches than the first, so the order alternates.
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for place in order {
             let policy = ["none", "auto"][place];
@@ -216,7 +217,7 @@ fn compare(seconds: &str, rounds: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Below that the hog has hardly begun.
+/// The hog has hardly begun below this amount of memory, in bytes.
 const MIN_OF_HOG: u64 = 128 << 20;
 
 fn measure(policy: &str, seconds: &str, agent: &Running) -> anyhow::Result<Value> {
@@ -228,10 +229,10 @@ fn measure(policy: &str, seconds: &str, agent: &Running) -> anyhow::Result<Value
     };
     let wanted = if policy == "auto" { 12 } else { 0 };
     wait_for(&format!("policy {policy}"), || held() == Some(wanted))?;
-    // Whatever the run before left in memory would be this one's head start.
+    // Page cache of the previous run would be an advantage.
     fs::write("/proc/sys/vm/drop_caches", "3")?;
     let hog = start(HOG, &["hog"])?;
-    // Under `auto` that is what background reclaim leaves it, which depends on what else the machine has in memory.
+    // Under `auto`, background reclaim decides how much the hog keeps, which depends on the rest of the memory.
     let (mut most, mut looks_at_rest) = (0, 0);
     wait_for("the hog to have all that it gets", || {
         sleep(Duration::from_secs(2));
@@ -253,10 +254,10 @@ fn measure(policy: &str, seconds: &str, agent: &Running) -> anyhow::Result<Value
 }
 
 fn start(group: &str, args: &[&str]) -> anyhow::Result<Running> {
-    // The shell enters the group, then becomes the program: it is charged from its first page on.
+    // The shell enters the cgroup and then executes the program, so the cgroup is charged from the first page on.
     let script = format!("echo $$ >{ROOT}/{group}/cgroup.procs; exec /bin/overcommit \"$@\"");
     let mut command = Command::new("/bin/sh");
-    // Fixed, or the allocator would learn to keep what it was given.
+    // With a fixed threshold, the allocator does not learn to keep freed memory.
     command.args(["-c", &script, "sh"]).args(args).env("MALLOC_MMAP_THRESHOLD_", "32768");
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     Ok(Running(child.with_context(|| format!("cannot start {args:?}"))?))
@@ -298,21 +299,21 @@ fn key(text: &str, key: &str) -> u64 {
     value.unwrap_or(0)
 }
 
-/// Times that a process of the pod met a limit and had to reclaim itself. The pod's count has its containers' in it; its limit is the
-/// same and is met first, because the kernel charges a cgroup's own memory to the one above.
+/// Number of times that a process of the pod hit a limit and had to reclaim memory itself. The pod's counter includes that of its
+/// containers. The pod has the same limit and hits it first, because the kernel also charges a cgroup's own memory to its parent.
 fn events(group: &str) -> u64 {
     let pod = group.rsplit_once('/').map_or(group, |(pod, _)| pod);
     key(&fs::read_to_string(group_file(pod, "memory.events")).unwrap_or_default(), "max")
 }
 
-/// CPU time of the agent in hundredths of a second, its reclaimer included.
+/// CPU time of the agent, including its reclaimer, in hundredths of a second.
 fn agent_ticks(agent: &Running) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/stat", agent.0.id())).unwrap_or_default();
     let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Pages that had to be read again because they had been driven out of the group's page cache.
+/// Pages of the group's page cache that were evicted and read again.
 fn driven_out(group: &str) -> u64 {
     key(&fs::read_to_string(group_file(group, "memory.stat")).unwrap_or_default(), "workingset_refault_file")
 }
@@ -359,7 +360,7 @@ fn brief(result: &Value) -> String {
     )
 }
 
-/// The median over the rounds, with the least and the most.
+/// The median of the rounds, and a text with the minimum and maximum.
 fn spread(results: &[Value], read: impl Fn(&Value) -> u64) -> (u64, String) {
     let mut values: Vec<u64> = results.iter().map(read).collect();
     values.sort_unstable();

@@ -1,7 +1,7 @@
-//! The table of the README, from the last run of the benches.
+//! Prints the table of the README from the last run of the benches.
 //!
-//! Exit status 0: every promise was measured and kept; 1: one was not. Of the benches' shortest form, which measures nothing worth
-//! telling, it only says whether each figure was there. `--forget` removes what earlier runs left.
+//! Exit status 0: every promise was measured and kept; 1: one was not. After a short run, whose figures mean nothing, it only checks that
+//! each figure exists. `--forget` removes the results of earlier runs.
 
 use std::fs;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use qosm_benches::figures::{self, Figure, Figures};
 /// A line of the table.
 struct Row {
     what: String,
-    /// What is promised; `None` = the figure is only reported.
+    /// The promise; `None` = the figure is only reported.
     target: Option<&'static str>,
     measured: Option<Measured>,
 }
@@ -156,7 +156,7 @@ fn reaction_rows(reaction: &Figures) -> [Row; 3] {
     let idle = || {
         let (with, without) =
             (reaction.get("idle cpu percent")?.median, reaction.get("idle cpu percent, interval")?.median);
-        // One file is read a hundred times a second; the cost of that many wake-ups is the machine's own.
+        // The agent reads one file a hundred times a second; the cost of these wake-ups depends on the machine.
         let woken = reaction.get("idle cpu percent, woken")?.median;
         let text =
             format!("{with:.2} % against {without:.2} %; a thread that wakes as often and does nothing: {woken:.2} %");
@@ -239,7 +239,7 @@ fn resident_rows(resident: &Figures) -> [Row; 3] {
         Row {
             what: "its growth over 20 000 ticks".to_owned(),
             target: Some("none"),
-            // The allocator may still take a few pages once; a leak of four bytes a tick would be more.
+            // The allocator may still take a few pages once; a leak of four bytes a tick would exceed the bound.
             measured: of("growth KiB").map(|kib| Measured { text: format!("{kib:.0} KiB"), is_kept: kib <= 64.0 }),
         },
         Row {
@@ -298,7 +298,7 @@ fn swap_row(swap: &Figures) -> Row {
             dry_run.median,
             first.median
         ),
-        // Three moments, each between two ticks.
+        // The three moments are between different pairs of ticks, so each has the bound for itself.
         is_kept: [apply, dry_run, first].iter().all(|moment| moment.median <= 1000.0),
     });
     Row {
@@ -351,7 +351,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// On what it was measured.
+/// The machine on which the benches ran.
 fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
