@@ -1,33 +1,34 @@
-//! What an info string says about how its block is held true.
+//! Parses the info string of a code block, which says how the block is checked.
 
-/// How a block is held true.
+/// How a code block is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Annotation {
     /// `rust`: compiled and run as a doctest.
     Rust,
-    /// `console,run`: each command after `$ ` is run, and prints what stands beneath it. The blocks of a page are one session.
+    /// `console,run`: each command after `$ ` is run, and has to print the lines below it. The blocks of a page share one session.
     Session,
-    /// `sh,run`: run in the same session; it has to end well, whatever it prints. Also `<!-- sh,run: COMMAND -->`, which readers do not see.
+    /// `sh,run`: run in the same session; it has to exit with 0, whatever it prints. Also `<!-- sh,run: COMMAND -->`, which readers do not
+    /// see.
     Script,
-    /// `sh,needs=WHAT` and `console,needs=WHAT`: not run here, but the commands must be understood.
+    /// `sh,needs=WHAT` and `console,needs=WHAT`: not run here, but the programs' parsers have to accept the commands.
     Commands(Needs),
-    /// `yaml,KIND` and `json,KIND`: read by the parser that it is written for.
+    /// `yaml,KIND` and `json,KIND`: read by the parser of that kind of document.
     Document(Document),
-    /// `toml,cargo`: the parts of a Cargo.toml.
+    /// `toml,cargo`: parts of a Cargo.toml.
     CargoToml,
-    /// `ini,systemd`: a unit, whose commands must be understood.
+    /// `ini,systemd`: a unit, whose commands the programs' parsers have to accept.
     Systemd,
-    /// `rego`: checked and formatted as `opa` has it.
+    /// `rego`: `opa` checks the block and its format.
     Rego,
-    /// `LANGUAGE,of=PATH` (`rs,of=PATH` for Rust): these lines stand in that file, with `…` for lines that are left out.
+    /// `LANGUAGE,of=PATH` (`rs,of=PATH` for Rust): an excerpt of that file, with `…` for lines that are left out.
     Excerpt(String),
-    /// `text,message`: each line stands in the program's source, with `…` for what changes.
+    /// `text,message`: each line occurs in the program's source, with `…` for parts that vary.
     Message,
-    /// `text`: a drawing or a formula.
+    /// `text`: a drawing or a formula, which is not checked.
     Text,
 }
 
-/// What a block's commands need beyond a checkout and the programs that it builds.
+/// What the commands of a block need besides a checkout and the programs built from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// A Kubernetes cluster.
@@ -36,40 +37,40 @@ pub enum Needs {
     Root,
     /// A container registry.
     Registry,
-    /// Minutes: compilers, downloads.
+    /// Minutes, for compilers and downloads.
     Build,
-    /// A program that is not ours.
+    /// A program of another project.
     Tool,
 }
 
-/// What is written in YAML or JSON.
+/// The kind of a YAML or JSON document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// `agent`: the agent's own file.
+    /// `agent`: the agent's configuration file.
     Agent,
-    /// `registries`: what is known about registries, in a file of its own.
+    /// `registries`: settings of registries, in a file of their own.
     Registries,
     /// `manifest`: Kubernetes objects.
     Manifest,
-    /// `pod-metadata`: the metadata of a pod.
+    /// `pod-metadata`: the `metadata` of a pod.
     PodMetadata,
-    /// `annotation=KEY`: the value of a pod's annotation.
+    /// `annotation=KEY`: the value of this pod annotation.
     Annotation(String),
-    /// `key=KEY`: the value of a key of the cluster's ConfigMap.
+    /// `key=KEY`: the value of this key of the cluster's ConfigMap.
     Key(String),
-    /// `config=POLICY`: the configuration of a default policy.
+    /// `config=POLICY`: the policy-level configuration of a default policy.
     Config(String),
-    /// `values`: values of the chart.
+    /// `values`: values of the Helm chart.
     Values,
-    /// `facts`: a node in a file.
+    /// `facts`: a node in a file, as `qosm plan` reads it.
     Facts,
     /// `tick`: a line of a recording.
     Tick,
-    /// `document`: well-formed, and no more than that.
+    /// `document`: only has to be well-formed.
     Any,
 }
 
-/// A block that does not say how it is held true.
+/// A block whose info string is not an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unannotated {
     info: String,
@@ -89,18 +90,18 @@ impl std::fmt::Display for Unannotated {
 }
 
 impl Annotation {
-    /// Reads an info string.
+    /// Parses an info string.
     ///
     /// # Errors
     ///
-    /// [`Unannotated`] unless it is one of the forms above.
+    /// [`Unannotated`] if it is none of the forms of [`Annotation`].
     pub fn parse(info: &str) -> Result<Self, Unannotated> {
         let unannotated = || Unannotated { info: info.to_owned() };
         let words: Vec<&str> = info.split(',').map(str::trim).collect();
         let (language, words) = words.split_first().ok_or_else(unannotated)?;
         let annotation = match (*language, words) {
             ("rust", []) => Some(Self::Rust),
-            // Whatever else is said beside it, rustdoc takes it for a test; an excerpt is `rs`.
+            // rustdoc compiles every block with `rust` as a test, whatever follows; use `rs` for an excerpt.
             ("rust", _) => None,
             ("console", ["run"]) => Some(Self::Session),
             ("sh", ["run"]) => Some(Self::Script),

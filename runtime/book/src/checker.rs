@@ -1,4 +1,4 @@
-//! Does with each block what its annotation says.
+//! Checks each block by its annotation.
 
 use std::io;
 use std::process::Command as Process;
@@ -11,7 +11,7 @@ use crate::repository::{Programs, Repository};
 use crate::session::{self, Step};
 use crate::{Finding, documents};
 
-/// Holds pages against the programs that they are about.
+/// Checks pages against the programs that they describe.
 #[derive(Debug)]
 pub struct Checker {
     repository: Repository,
@@ -20,17 +20,17 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A checker for the checkout and what was built from it.
+    /// A checker for this checkout and the programs built from it.
     ///
     /// # Errors
     ///
-    /// When the sources cannot be read.
+    /// If a source file cannot be read.
     pub fn new(repository: Repository, programs: Programs) -> io::Result<Self> {
         let messages = Messages::read(&repository)?;
         Ok(Self { repository, programs, messages })
     }
 
-    /// What does not hold in a page.
+    /// The findings of a page.
     pub fn check(&self, page: &Page) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut report = |line, what| findings.push(Finding { page: page.path.clone(), line, what });
@@ -59,7 +59,7 @@ impl Checker {
         findings
     }
 
-    /// What stands in a block that is not run. Rust is compiled elsewhere.
+    /// Checks a block that is not run. rustdoc compiles the Rust blocks.
     fn held(&self, annotation: &Annotation, block: &Block) -> Vec<(usize, String)> {
         let whole = |checked: Result<(), String>| checked.err().map(|what| (block.line, what)).into_iter().collect();
         match annotation {
@@ -92,7 +92,7 @@ impl Checker {
         }
     }
 
-    /// A block that says nothing about itself: in the book there is none, elsewhere what looks like our commands must be understood.
+    /// Checks an indented block, which has no info string: the book must have none; elsewhere, qosm's own commands in it have to be valid.
     fn indented(&self, page: &Page, block: &Block) -> Vec<(usize, String)> {
         if page.path.starts_with("docs/") {
             return vec![(block.line, "set this block off by fences, and say how it is held true".to_owned())];
@@ -122,7 +122,7 @@ impl Checker {
     fn excerpt(&self, path: &str, text: &str) -> Result<(), String> {
         let file = self.repository.text(path).map_err(|error| error.to_string())?;
         let (file, text, mut from) = (bare(&file), bare(text), 0);
-        // `…` on a line of its own stands for lines that are left out.
+        // `…` on a line of its own stands for any lines.
         for part in text.split(|line| line.trim_start_matches(['/', '#', ' ']) == "…") {
             let rest = file.get(from..).unwrap_or_default();
             let at = if part.is_empty() { Some(0) } else { rest.windows(part.len()).position(|lines| lines == part) };
@@ -158,12 +158,12 @@ impl Checker {
     }
 }
 
-/// Lines without what sets them in, and without empty ones.
+/// Lines without indentation, and without empty lines.
 fn bare(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
 }
 
-/// What is typed in a block: all of it, or where there are prompts what stands behind them. Lines stay where they are.
+/// The input in a block: the text after prompts if there are any, else all of it. Line numbers are kept.
 fn typed(text: &str) -> String {
     if !text.lines().any(|line| line.starts_with("$ ")) {
         return text.to_owned();
@@ -173,7 +173,7 @@ fn typed(text: &str) -> String {
     text.lines().map(typed).collect()
 }
 
-/// Whether it has the tables of a manifest; what cargo makes of it shows where such a manifest is built.
+/// Whether the text has the tables of a manifest. Where the manifest is built, cargo checks the rest.
 fn cargo_toml(text: &str) -> Result<(), String> {
     const TABLES: [&str; 6] =
         ["[package]", "[lib]", "[dependencies]", "[dev-dependencies]", "[profile.release]", "[workspace]"];
@@ -184,7 +184,7 @@ fn cargo_toml(text: &str) -> Result<(), String> {
     }
 }
 
-/// Whether `opa` takes it, and would write it so.
+/// Whether `opa` accepts the text and its format.
 fn rego(text: &str) -> Result<(), String> {
     let failed = |error: io::Error| format!("`opa` cannot be run: {error}");
     let folder = tempfile::tempdir().map_err(failed)?;

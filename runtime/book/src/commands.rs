@@ -1,7 +1,7 @@
-//! Checks commands in the docs with their own parsers, so that a flag or verb that is renamed is noticed.
+//! Checks commands in the docs with the programs' own parsers, to find flags and verbs that were renamed.
 //!
-//! `qosm` and `cargo xtask` are asked by their own parsers, with `--help` behind the words; `make` by its Makefile; values for the
-//! chart by their schema; paths into the repository by whether they are there.
+//! `qosm` and `cargo xtask` parse their commands with `--help` appended. Targets of `make` are looked up in the Makefile, values of the
+//! chart are checked against its schema, and paths into the repository have to exist.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,27 +12,27 @@ use serde_json::Value;
 use crate::documents;
 use crate::repository::{Programs, Repository};
 
-/// Folders of the repository by which a word is taken for a path in it.
+/// Folders of the repository; a word that begins with one is checked as a path.
 const FOLDERS: [&str; 8] = ["benches/", "deploy/", "docs/", "examples/", "policies/", "runtime/", "sdk/", "tools/"];
-/// What stands between two commands on a line, or behind one.
+/// Operators between commands on a line, or behind one.
 const BETWEEN: [&str; 6] = ["|", "||", "&&", ";", "&", "||"];
-/// What is followed by a file.
+/// Redirections, which are followed by a file.
 const REDIRECTIONS: [&str; 6] = [">", ">>", "<", "2>", "2>>", "&>"];
 
-/// A simple command.
+/// A simple shell command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The line on which it begins, from 0.
+    /// The line on which the command begins, from 0.
     pub line: usize,
-    /// Its words, without quotes.
+    /// The words of the command, without quotes.
     pub words: Vec<String>,
 }
 
-/// Takes a piece of shell apart into simple commands; assignments and `sudo` before them are left out, and so are redirections.
+/// Splits shell code into simple commands, without redirections, and without assignments and `sudo` before a command.
 ///
 /// # Errors
 ///
-/// The line, from 0, from which a quote is not closed.
+/// The line, from 0, with a quote that is not closed.
 pub fn split(shell: &str) -> Result<Vec<Command>, usize> {
     let mut commands = Vec::new();
     let (mut pending, mut begun, mut until): (String, usize, Option<String>) = (String::new(), 0, None);
@@ -52,7 +52,7 @@ pub fn split(shell: &str) -> Result<Vec<Command>, usize> {
             continue;
         }
         pending.push_str(line);
-        // A quote that is still open goes on in the next line.
+        // An open quote continues on the next line.
         let Some(words) = shlex::split(&pending) else {
             pending.push('\n');
             continue;
@@ -92,7 +92,7 @@ fn simple(line: usize, words: &[String]) -> Vec<Command> {
         };
         let before = command.iter().take_while(is_before).count();
         let command: Vec<String> = command.into_iter().skip(before).collect();
-        // What is run within a pod is a command, too.
+        // A command that kubectl runs in a pod is checked too.
         if command.first().is_some_and(|program| program == "kubectl")
             && let Some(at) = command.iter().position(|word| word == "--")
         {
@@ -104,20 +104,20 @@ fn simple(line: usize, words: &[String]) -> Vec<Command> {
     bare.into_iter().map(|words| Command { line, words }).collect()
 }
 
-/// Whom commands are held against.
+/// The checkout and programs against which commands are checked.
 pub(crate) struct Audience<'a> {
     pub(crate) repository: &'a Repository,
     pub(crate) programs: &'a Programs,
 }
 
 impl Audience<'_> {
-    /// Whether a command is understood.
+    /// Checks that the program accepts a command.
     ///
     /// # Errors
     ///
-    /// The parser's error.
+    /// The error of its parser.
     pub(crate) fn understands(&self, command: &Command) -> Result<(), String> {
-        // What is left out for the reader's sake is no argument.
+        // `…` stands for words that are left out.
         let words: Vec<&str> = command.words.iter().map(String::as_str).filter(|word| *word != "…").collect();
         match words.as_slice() {
             [program, rest @ ..] if Path::new(program).file_name().is_some_and(|name| name == "qosm") => {
@@ -149,7 +149,7 @@ impl Audience<'_> {
         }
     }
 
-    /// Whether the chart takes what `--set` says.
+    /// Checks that the chart accepts the values of `--set`.
     fn valued(&self, words: &[&str]) -> Result<(), String> {
         let mut values = Value::Object(serde_json::Map::new());
         let flags = words.windows(2).filter(|pair| matches!(pair, ["--set" | "--set-string" | "--set-json", _]));
@@ -169,7 +169,7 @@ impl Audience<'_> {
         documents::values(self.repository, values)
     }
 
-    /// Whether a word that looks like a path of the repository is one.
+    /// Checks that a word that looks like a path of the repository exists.
     fn there(&self, word: &str) -> Result<(), String> {
         let path = word.trim_start_matches("./").trim_end_matches('/');
         let is_path =
@@ -181,7 +181,7 @@ impl Audience<'_> {
     }
 }
 
-/// What `--set` assigns, split at commas that stand in no braces and are not escaped.
+/// Splits the value of `--set` into assignments: at commas outside of braces that are not escaped.
 fn assignments(value: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let (mut depth, mut escaped) = (0_u32, false);
@@ -201,7 +201,7 @@ fn assignments(value: &str) -> Vec<String> {
     parts
 }
 
-/// A value as Helm types it.
+/// Converts a value of `--set` as Helm does.
 fn scalar(text: &str) -> Value {
     match text {
         "true" => Value::Bool(true),
@@ -211,13 +211,13 @@ fn scalar(text: &str) -> Value {
     }
 }
 
-/// Has a program read the words by its own parser: what it does not know it names, and with `--help` behind them it does no more.
+/// Lets a program parse the words. With `--help` appended it only parses, and it reports words that it does not know.
 fn asked(program: &Path, words: &[&str]) -> Result<(), String> {
     let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     asked_as(program, name, words)
 }
 
-/// A program that is called by another name.
+/// The same, with another name as `argv[0]`.
 fn asked_as(program: &Path, name: &str, words: &[&str]) -> Result<(), String> {
     let output = Process::new(program)
         .arg0(name)

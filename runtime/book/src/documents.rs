@@ -1,4 +1,4 @@
-//! YAML and JSON, read by the very parsers that it is written for.
+//! Reads YAML and JSON with the parsers that they are written for.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::annotation::Document;
 use crate::repository::{Programs, Repository};
 
-/// Kinds that are not ours to read: they have to name themselves, and no more.
+/// Kinds of objects that other programs read; only their `kind` and name are checked.
 const OTHERS: [&str; 8] =
     ["Namespace", "ResourceQuota", "PrometheusRule", "PodMonitor", "Secret", "Deployment", "ServiceAccount", "Service"];
 
@@ -20,7 +20,7 @@ const OTHERS: [&str; 8] =
 ///
 /// # Errors
 ///
-/// What does not fit, in the parser's words.
+/// The parser's error.
 pub(crate) fn check(repository: &Repository, programs: &Programs, kind: &Document, text: &str) -> Result<(), String> {
     match kind {
         Document::Agent => agent(&read(text)?),
@@ -53,7 +53,7 @@ pub(crate) fn check(repository: &Repository, programs: &Programs, kind: &Documen
     }
 }
 
-/// The agent's own file, and whether what it says can be meant.
+/// Checks the agent's configuration file.
 fn agent(config: &AgentConfig) -> Result<(), String> {
     for entry in &config.policies {
         entry.granted().map_err(|error| error.to_string())?;
@@ -61,7 +61,7 @@ fn agent(config: &AgentConfig) -> Result<(), String> {
     config.registries.check().map_err(|error| error.to_string())
 }
 
-/// Kubernetes objects: ours by the agent and by their CRDs, pods and ConfigMaps by a plan that finds nothing wrong with them.
+/// Checks Kubernetes objects: those of qosm by the agent's parsers and their CRDs, pods and ConfigMaps with `qosm plan`.
 fn manifest(repository: &Repository, programs: &Programs, text: &str) -> Result<(), String> {
     let (mut ours, mut is_empty) = (String::new(), true);
     for document in text.split("\n---\n") {
@@ -103,7 +103,7 @@ fn pods(programs: &Programs, mut pod: Value) -> Result<(), String> {
     planned(programs, &pod.to_string(), &[])
 }
 
-/// Has `qosm plan` read manifests on a node of its own; what it finds wrong is the error.
+/// Runs `qosm plan` on the manifests and a synthetic node. Its complaints are the error.
 fn planned(programs: &Programs, manifests: &str, arguments: &[&str]) -> Result<(), String> {
     let run = || -> std::io::Result<std::process::Output> {
         let folder = tempfile::tempdir()?;
@@ -122,17 +122,17 @@ fn planned(programs: &Programs, manifests: &str, arguments: &[&str]) -> Result<(
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// Where compiled modules are kept from test to test.
+/// The folder in which compiled modules are cached between tests.
 pub(crate) fn cache() -> std::path::PathBuf {
     let here = std::env::current_exe().ok();
     here.as_deref().and_then(Path::parent).map_or_else(std::env::temp_dir, Path::to_path_buf).join("book-cache")
 }
 
-/// Whether the chart takes these values on top of its own.
+/// Checks the chart's values with these overrides.
 ///
 /// # Errors
 ///
-/// The first that its schema refuses.
+/// The first value that the schema refuses.
 pub(crate) fn values(repository: &Repository, overrides: Value) -> Result<(), String> {
     let text = |path| repository.text(path).map_err(|error| error.to_string());
     let mut values: Value = read(&text("deploy/helm/qosm/values.yaml")?)?;
@@ -140,7 +140,7 @@ pub(crate) fn values(repository: &Repository, overrides: Value) -> Result<(), St
     valid(&read(&text("deploy/helm/qosm/values.schema.json")?)?, &values)
 }
 
-/// Puts one document over another: objects key by key, all else whole.
+/// Merges one document over another: objects key by key, other values as a whole.
 pub(crate) fn merge(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {

@@ -1,11 +1,11 @@
-//! Holds the documentation true.
+//! Tests the documentation.
 //!
-//! Each block of code in each page of Markdown says in its info string how it is held true ([`Annotation`]): it is compiled, run, read
-//! by the very parser that it is written for, or an excerpt of a file. A block that says nothing is a [`Finding`], and so are a link
-//! that leads nowhere ([`links`]) and a command that its parser refuses ([`commands`]).
+//! The info string of each code block in each Markdown page says how the block is checked ([`Annotation`]): it is compiled, run, read by
+//! the parser that it is written for, or compared with a file. Blocks without an annotation are reported as [`Finding`], and so are links
+//! that lead nowhere ([`links`]) and commands that the program's parser refuses ([`commands`]).
 //!
-//! Reading order: [`Repository`] finds the pages, [`Page`] takes one apart, [`Annotation`] says what is to be done with a block,
-//! [`Checker`] does it. `tests/book.rs` is where all of it is asked for.
+//! Reading order: [`Repository`] finds the pages, [`Page`] parses one, [`Annotation`] says how a block is checked, [`Checker`] checks it.
+//! `tests/book.rs` runs all of it.
 
 mod annotation;
 mod checker;
@@ -22,14 +22,14 @@ pub use checker::Checker;
 pub use page::{Block, Fence, Link, Page};
 pub use repository::{Programs, Repository};
 
-/// Something in a page that does not hold.
+/// Something in a page that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The page, from the repository's root.
+    /// Path of the page from the repository's root.
     pub page: String,
     /// The line in it, from 1.
     pub line: usize,
-    /// What does not hold, and what to do.
+    /// What is wrong, and how to fix it.
     pub what: String,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// The pages with Rust in them, each of which is a doctest; that none is left out is itself tested.
+/// The pages with Rust code, compiled as doctests. A test checks that the list is complete.
 #[cfg(doctest)]
 mod compiled {
     #[doc = include_str!("../../../docs/writing-rust.md")]

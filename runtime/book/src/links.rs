@@ -1,4 +1,4 @@
-//! Links from page to page: each leads to a file that is there, and to a heading in it.
+//! Checks links between pages: the file and the heading have to exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::Finding;
 use crate::page::Page;
 use crate::repository::Repository;
 
-/// What is wrong with the links of all pages.
+/// Findings about the links of all pages.
 pub fn check(repository: &Repository, pages: &[Page]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for page in pages {
@@ -20,7 +20,7 @@ pub fn check(repository: &Repository, pages: &[Page]) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with the table of contents: every page of the book is in it once, in folder `docs`.
+/// Findings about the table of contents, which has to list each page of the folder `docs` once.
 pub fn check_summary(pages: &[Page]) -> Vec<Finding> {
     const SUMMARY: &str = "docs/SUMMARY.md";
     let finding = |line, what| Finding { page: SUMMARY.to_owned(), line, what };
@@ -60,7 +60,7 @@ fn follow(repository: &Repository, pages: &[Page], page: &Page, to: &str) -> Res
     Err(format!("`{to}`: {} has no heading `#{anchor}`; it has: {}", target.path, target.anchors.join(", ")))
 }
 
-/// A path in a page, from the repository's root; `None` if it leads out of it.
+/// Resolves a path in a page, relative to the repository's root; `None` if it leads out of the repository.
 fn resolve(page: &str, path: &str) -> Option<String> {
     let folder = Path::new(page).parent()?.to_str()?;
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();

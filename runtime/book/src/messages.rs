@@ -1,30 +1,30 @@
-//! What the program says: a message in the documentation stands in its source.
+//! Checks messages in the documentation against the source of the programs.
 
 use std::io;
 
 use crate::repository::Repository;
 
-/// What stands for what changes.
+/// Stands for a part of a message that varies.
 const ANYTHING: char = '…';
 
-/// Everything that the program can say, as far as its source shows it.
+/// The sources that contain the programs' messages.
 #[derive(Debug)]
 pub(crate) struct Messages {
     source: String,
 }
 
 impl Messages {
-    /// Reads the sources of the runtime, the policies and the templates of the chart.
+    /// Reads the sources of the runtime, the policies, the SDK, and the templates of the chart.
     ///
     /// # Errors
     ///
-    /// When one cannot be read.
+    /// If a file cannot be read.
     pub(crate) fn read(repository: &Repository) -> io::Result<Self> {
         let mut source = String::new();
         for (below, suffix) in [("runtime", ".rs"), ("policies", ".rs"), ("sdk/rust", ".rs"), ("deploy/helm", ".yaml")]
         {
             for path in repository.files(below, suffix)? {
-                // This crate quotes messages itself.
+                // This crate's tests quote messages.
                 if !path.starts_with("runtime/book/") {
                     source.push_str(&literal(&repository.text(&path)?));
                 }
@@ -33,13 +33,13 @@ impl Messages {
         Ok(Self { source })
     }
 
-    /// The first piece of a message that nobody says.
+    /// The first piece of a message that does not occur in the sources.
     pub(crate) fn unsaid<'a>(&self, message: &'a str) -> Option<&'a str> {
         message.split(ANYTHING).map(str::trim).find(|piece| !piece.is_empty() && !self.source.contains(piece))
     }
 }
 
-/// Source as what it prints: lines that a string goes on in are one, and quotes are bare.
+/// Source text with string literals as they print: continued lines joined and quotes unescaped.
 fn literal(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,57 +1,57 @@
-//! One page of Markdown, taken apart: blocks of code, links, headings.
+//! Parses a Markdown page into code blocks, links and headings.
 
 use std::collections::BTreeMap;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-/// A page.
+/// A Markdown page.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// Its path from the repository's root, with `/`.
+    /// Path from the repository's root, with `/`.
     pub path: String,
-    /// Its blocks of code, from top to bottom.
+    /// The code blocks, from top to bottom.
     pub blocks: Vec<Block>,
-    /// Where it leads.
+    /// The links and images.
     pub links: Vec<Link>,
-    /// What can be linked to in it: the headings, as GitHub and mdBook spell them in addresses, and the `id`s of its HTML.
+    /// Targets of links: the headings, as GitHub and mdBook convert them to anchors, and the `id`s of HTML elements.
     pub anchors: Vec<String>,
-    /// The text of each span of code outside of blocks.
+    /// The text of each inline code span.
     pub spans: Vec<String>,
     /// The whole text.
     pub text: String,
 }
 
-/// A block of code.
+/// A code block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The line on which it begins, from 1.
+    /// The line on which the block begins, from 1.
     pub line: usize,
-    /// How it is set off.
+    /// How the block is delimited.
     pub fence: Fence,
-    /// What stands in it.
+    /// The content of the block.
     pub text: String,
 }
 
-/// How a block of code is set off.
+/// How a code block is delimited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fence {
     /// Between fences, with this info string.
     Info(String),
-    /// By four spaces: nothing can be said about it.
+    /// By an indent of four spaces, which allows no info string.
     Indent,
 }
 
 /// A link, or an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The line on which it begins, from 1.
+    /// The line on which the link begins, from 1.
     pub line: usize,
-    /// Where it leads.
+    /// The target.
     pub to: String,
 }
 
 impl Page {
-    /// Takes a page apart.
+    /// Parses a page.
     pub fn new(path: &str, text: &str) -> Self {
         let mut page = Self {
             path: path.to_owned(),
@@ -104,7 +104,7 @@ impl Page {
         page
     }
 
-    /// The part of a page below a heading, down to the next one of the same or a higher rank; `None` where there is none of that text.
+    /// The part of a page below a heading, up to the next one of the same or a higher rank; `None` if there is no such heading.
     pub fn section(&self, heading: &str) -> Option<&str> {
         let rank_of = |line: &str| line.chars().take_while(|&c| c == '#').count();
         let is_it = |line: &str| rank_of(line) > 0 && line.trim_start_matches('#').trim() == heading;
@@ -124,7 +124,7 @@ impl Page {
     }
 }
 
-/// The address of a heading: small letters, digits, hyphens and underscores; spaces become hyphens, all else goes.
+/// The anchor of a heading: lower case letters, digits, hyphens and underscores; spaces become hyphens, other characters are dropped.
 fn anchor(heading: &str) -> String {
     let keep = |c: char| match c {
         ' ' => Some('-'),
@@ -135,14 +135,14 @@ fn anchor(heading: &str) -> String {
     heading.trim().to_lowercase().chars().filter_map(keep).collect()
 }
 
-/// A heading that comes again gets a number.
+/// Appends a number to the anchor of a repeated heading.
 fn numbered(seen: &mut BTreeMap<String, usize>, anchor: String) -> String {
     let times = seen.entry(anchor.clone()).or_insert(0);
     *times += 1;
     if *times == 1 { anchor } else { format!("{anchor}-{}", *times - 1) }
 }
 
-/// A step of the page's session that its readers do not see: what a test needs and they have, `<!-- sh,run: COMMAND -->`.
+/// A step of the session that readers do not see, because only the test needs it: `<!-- sh,run: COMMAND -->`.
 fn unseen(html: &str) -> Option<Block> {
     const MARK: &str = "sh,run";
     let command =
@@ -150,7 +150,7 @@ fn unseen(html: &str) -> Option<Block> {
     Some(Block { line: 0, fence: Fence::Info(MARK.to_owned()), text: command.trim().to_owned() })
 }
 
-/// The `id`s that a piece of HTML gives.
+/// The `id`s in a piece of HTML.
 fn ids(html: &str) -> impl Iterator<Item = String> + '_ {
     html.split("id=\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(id, _)| id.to_owned())
 }

@@ -1,11 +1,11 @@
-//! The checkout and what was built from it.
+//! The checkout, and the programs built from it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::page::Page;
 
-/// Folders without pages of ours.
+/// Folders with pages of other projects.
 const NOT_OURS: [&str; 2] = ["target", "node_modules"];
 
 /// A checkout.
@@ -14,12 +14,12 @@ pub struct Repository {
     root: PathBuf,
 }
 
-/// What was built from it.
+/// The programs and modules built from the checkout.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// `qosm`.
     pub qosm: PathBuf,
-    /// `qosm-policy`, which `qosm policy` finds beside itself.
+    /// `qosm-policy`, next to `qosm`, which runs it for `qosm policy`.
     pub qosm_policy: PathBuf,
     /// `cargo xtask`.
     pub xtask: PathBuf,
@@ -28,42 +28,42 @@ pub struct Programs {
 }
 
 impl Repository {
-    /// The checkout that this crate was compiled in.
+    /// The checkout in which this crate was compiled.
     pub fn here() -> Self {
         Self { root: Path::new(env!("CARGO_MANIFEST_DIR")).join("../..") }
     }
 
-    /// Its folder.
+    /// The root folder of the checkout.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A file's text.
+    /// The text of a file.
     ///
     /// # Errors
     ///
-    /// When it cannot be read; the error names the file.
+    /// If the file cannot be read; the error names it.
     pub fn text(&self, path: &str) -> io::Result<String> {
         std::fs::read_to_string(self.root.join(path))
             .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
     }
 
-    /// All pages of Markdown, by their paths.
+    /// All Markdown pages, sorted by path.
     ///
     /// # Errors
     ///
-    /// When a folder or a page cannot be read.
+    /// If a folder or page cannot be read.
     pub fn pages(&self) -> io::Result<Vec<Page>> {
-        // What lies among sources becomes a part of another page.
+        // Markdown files among sources are included in other pages.
         let paths = self.files("", ".md")?.into_iter().filter(|path| !path.contains("/src/"));
         paths.map(|path| Ok(Page::new(&path, &self.text(&path)?))).collect()
     }
 
-    /// The paths of all files below a folder that end so, in their order; what is hidden is left out.
+    /// The sorted paths of all files below a folder that end with `suffix`, except hidden ones.
     ///
     /// # Errors
     ///
-    /// When a folder cannot be read.
+    /// If a folder cannot be read.
     pub fn files(&self, below: &str, suffix: &str) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
         let mut folders = vec![below.to_owned()];
@@ -86,15 +86,15 @@ impl Repository {
 }
 
 impl Programs {
-    /// As `make build` leaves them: `QOSM_BIN` and `QOSM_MODULES` (or `QOSM_MODULE_DIR`) where they are set, else in the target
-    /// directory in which this very program lies.
+    /// Finds the programs that `make build` built: at `QOSM_BIN` and `QOSM_MODULES` (or `QOSM_MODULE_DIR`) if set, else in the target
+    /// directory that contains this program.
     ///
     /// # Errors
     ///
-    /// What is not there, with the way to it.
+    /// What is missing, and how to build it.
     pub fn find() -> Result<Self, String> {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
-        // target/release/deps/book-….
+        // From target/release/deps/book-….
         let release = this.ancestors().nth(2).ok_or("this program lies in no target directory")?;
         let variable = |names: &[&str]| names.iter().find_map(std::env::var_os).map(PathBuf::from);
         let qosm = variable(&["QOSM_BIN"]).unwrap_or_else(|| release.join("qosm"));

@@ -1,4 +1,4 @@
-//! Commands that are run, and what they have to print.
+//! Runs the commands of a page and compares their output.
 
 use std::fs;
 use std::io;
@@ -8,34 +8,34 @@ use std::process::{Command, Stdio};
 use crate::documents::cache;
 use crate::repository::{Programs, Repository};
 
-/// Longer than any page takes.
+/// Time limit for a page, longer than any page takes.
 const PATIENCE_SECONDS: u32 = 300;
 
-/// One step of a session.
+/// A command of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The line of the page on which it begins, from 1.
+    /// The line of the page on which the command begins, from 1.
     pub(crate) line: usize,
-    /// What is typed.
+    /// The command.
     pub(crate) command: String,
-    /// What it has to print; `None`: whatever.
+    /// The output that it has to print; `None` = any.
     pub(crate) expected: Option<String>,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// Its exit status; `None` if it was not come to.
+    /// Exit status; `None` if the session ended before this step.
     pub(crate) status: Option<i32>,
-    /// What it printed, on both streams.
+    /// Output on both streams.
     pub(crate) printed: String,
 }
 
-/// Takes a block apart: a command after `$ ` goes on in lines after `> `, and what it prints stands beneath it.
+/// Parses a console block: a command follows `$ ` and continues on lines after `> `; its output is below it.
 ///
 /// # Errors
 ///
-/// The line, from 0, before which there is no command.
+/// The line, from 0, of output without a command before it.
 pub(crate) fn steps(first_line: usize, text: &str) -> Result<Vec<Step>, usize> {
     let mut steps: Vec<Step> = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -59,12 +59,11 @@ pub(crate) fn steps(first_line: usize, text: &str) -> Result<Vec<Step>, usize> {
     Ok(steps)
 }
 
-/// Runs the steps one after the other in one shell, in a folder of its own that shows the repository's folders, with the programs that
-/// were built first on the path.
+/// Runs the steps in one shell, in a temporary folder that links to the repository's folders, with the built programs on the `PATH`.
 ///
 /// # Errors
 ///
-/// When the shell cannot be run.
+/// If the shell cannot be run.
 pub(crate) fn play(repository: &Repository, programs: &Programs, steps: &[Step]) -> io::Result<Vec<Outcome>> {
     let place = tempfile::tempdir()?;
     let (home, outcomes, bin) = (place.path().join("home"), place.path().join("outcomes"), place.path().join("bin"));
@@ -75,7 +74,7 @@ pub(crate) fn play(repository: &Repository, programs: &Programs, steps: &[Step])
     for folder in ["benches", "deploy", "docs", "examples", "policies", "sdk"] {
         std::os::unix::fs::symlink(root.join(folder), home.join(folder))?;
     }
-    // As in a checkout in which `make build` was called.
+    // As in a checkout after `make build`.
     let target = programs.modules.canonicalize()?.parent().map(Path::to_path_buf).unwrap_or_default();
     std::os::unix::fs::symlink(target, home.join("target"))?;
     std::os::unix::fs::symlink(programs.qosm.canonicalize()?, bin.join("qosm"))?;
@@ -111,7 +110,7 @@ fn outcome(outcomes: &Path, number: usize) -> Outcome {
     Outcome { status, printed }
 }
 
-/// Whether something was printed as it is expected: `…` stands for any text within a line, and alone on a line for any lines.
+/// Whether output matches the expected text, in which `…` stands for any text within a line, and for any lines if it is alone on a line.
 pub(crate) fn matches(expected: &str, printed: &str) -> bool {
     let lines = |text: &str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
     let fits = |expected: &String, printed: &String| fits(expected, printed);
@@ -123,8 +122,8 @@ fn fits(expected: &str, printed: &str) -> bool {
     alike(&characters(expected), &characters(printed), &|&c| c == '…', &|a, b| a == b)
 }
 
-/// Whether two sequences are alike, where some items of the first stand for any number of the second's. The place after the last such
-/// item is remembered, so that it takes no more than the product of both lengths.
+/// Whether two sequences match, where some items of the first stand for any number of items of the second. It backtracks only to the last
+/// of these items, so the time is at most proportional to the product of both lengths.
 fn alike<T>(expected: &[T], printed: &[T], is_any: &dyn Fn(&T) -> bool, fits: &dyn Fn(&T, &T) -> bool) -> bool {
     let (mut e, mut p, mut back) = (0, 0, None);
     while let Some(item) = printed.get(p) {

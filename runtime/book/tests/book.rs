@@ -1,4 +1,4 @@
-//! The documentation, held against what it is about. Needs what `make build` builds, and no root.
+//! Checks the documentation. Needs the programs that `make build` builds, and no root.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ fn every_block_holds() {
     none(&pages().iter().flat_map(|page| checker.check(page)).collect::<Vec<_>>());
 }
 
-/// Written anew by `make manuals`.
+/// `make manuals` writes these pages.
 #[test]
 fn the_reference_of_the_commands_is_what_the_programs_say() {
     let programs = Programs::find().unwrap_or_else(|missing| unreachable!("{missing}"));
@@ -57,7 +57,7 @@ fn every_page_is_in_the_table_of_contents() {
     none(&links::check_summary(&pages()));
 }
 
-/// Doctests name their pages in `src/lib.rs`; a page with Rust that is not named there would not be compiled.
+/// `src/lib.rs` lists the pages for doctests; a page with Rust that is missing there would not be compiled.
 #[test]
 fn every_page_with_rust_is_compiled() {
     let compiled = Repository::here().text("runtime/book/src/lib.rs").unwrap();
@@ -76,7 +76,7 @@ fn every_page_with_rust_is_compiled() {
     }
 }
 
-/// The fields that a type takes, as it names them where it is given one that it does not know.
+/// The fields of a type, from the error that it returns for an unknown field.
 fn fields<T: DeserializeOwned>() -> Vec<String> {
     const NONE: &str = "no field is called so";
     let nobody = Value::Object([(NONE.to_owned(), Value::Null)].into_iter().collect());
@@ -91,7 +91,7 @@ fn fields<T: DeserializeOwned>() -> Vec<String> {
 #[track_caller]
 fn rows(page: &Page, heading: &str) -> BTreeMap<String, Vec<String>> {
     let section = page.section(heading).unwrap_or_else(|| unreachable!("{} has no heading `{heading}`", page.path));
-    // What stands under a heading of its own is another table.
+    // A subheading starts another table.
     let section = section.split("\n#").next().unwrap_or_default();
     let cells = |line: &str| Some(line.strip_prefix("| ")?.split(" | ").map(str::to_owned).collect::<Vec<_>>());
     let name = |cells: &Vec<String>| cells.first()?.split('`').nth(1).map(str::to_owned);
@@ -150,17 +150,17 @@ fn every_interface_is_documented() {
     assert_eq!(first_column(&page("docs/concepts.md"), "An import is a permission"), interfaces);
 }
 
-/// In pages, alerts and the dashboard: a name that no agent prints is a graph that stays empty.
+/// In pages, alerts and the dashboard. A graph of a metric that no agent exports stays empty.
 #[test]
 fn every_metric_that_is_spoken_of_is_there() {
     let repository = Repository::here();
     let metrics = qosm_agent::Metrics::default().names().to_vec();
-    // Crates have names of that kind as well.
+    // Names of crates look like names of metrics.
     let crates = ["qosm_agent", "qosm_book", "qosm_cluster", "qosm_engine", "qosm_model", "qosm_registry", "qosm_sdk"];
     let is_there = |name: &str| {
         let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
         let is_metric = |name: &str| metrics.iter().any(|metric| metric == name);
-        // `qosm_numa` stands for all that begin with it.
+        // `qosm_numa` stands for all metrics with this prefix.
         let begins = |metric: &String| metric.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
         is_metric(name) || of_histogram.is_some_and(is_metric) || metrics.iter().any(begins) || crates.contains(&name)
     };
@@ -177,7 +177,7 @@ fn every_metric_that_is_spoken_of_is_there() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
-/// What a module says of itself, and what the book says of it: the same fields, defaults and ranges.
+/// The book lists the same fields, defaults and ranges as the module's schema.
 #[test]
 fn every_parameter_of_the_default_policies_is_documented() {
     let programs = Programs::find().unwrap_or_else(|missing| unreachable!("{missing}"));
@@ -202,7 +202,7 @@ fn every_parameter_of_the_default_policies_is_documented() {
         let module: Value = serde_json::from_slice(&output.stdout).unwrap();
         let page = page(&format!("docs/policies/{policy}.md"));
         for (heading, schema) in [("What a pod may ask", "schema"), ("What the operator may set", "configSchema")] {
-            // One that takes nothing from pods has no such table.
+            // A policy without pod configuration has no such table.
             let Some(fields) = module[schema]["properties"].as_object() else {
                 assert_eq!(schema, "schema", "{policy} takes a configuration of its own");
                 continue;
@@ -221,7 +221,7 @@ fn every_parameter_of_the_default_policies_is_documented() {
                     );
                 }
                 for bound in ["minimum", "maximum"].iter().filter_map(|bound| field.get(bound)?.as_i64()) {
-                    // Bounds of the type itself are none.
+                    // The bounds of the integer type are not a documented range.
                     let is_bound = !matches!(bound, i64::MIN | i64::MAX);
                     let has =
                         row[2].split(|c: char| !c.is_ascii_digit() && c != '-').any(|word| word == bound.to_string());
