@@ -1,4 +1,4 @@
-//! The benches: all of them with their table, or each once in its shortest form, which shows that it still runs.
+//! Runs the benches: all of them with the table, or each once in its shortest form, which shows that it still works.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ pub(crate) struct Args {
     rest: Vec<String>,
 }
 
-/// The bench of the program as shipped: it needs an API server, and is no target of `cargo bench`.
+/// The bench of the program as shipped. It needs an API server, and is no target of `cargo bench`.
 const FOOTPRINT: &str = "footprint";
-/// Nodes of the fleet's shortest form.
+/// Number of nodes in the fleet's shortest form.
 const FEW_NODES: u32 = 20;
-/// A bench that takes longer in its shortest form hangs.
+/// Time limit of a bench in its shortest form; a bench that exceeds it hangs.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// All benches and the table that they give; with arguments only what these name, and no table.
+/// Runs all benches and prints the table; with arguments, runs only the benches that they name, without the table.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(crate) fn run(workspace: &Workspace, Args { rest }: &Args) -> Result<()> {
     let names_footprint = rest.iter().any(|argument| argument == FOOTPRINT);
     let is_whole = rest.is_empty();
-    // A policy in Rego is measured beside `opa` itself.
+    // The bench of Rego compares policies with `opa` itself.
     let mut purposes = vec![setup::Purpose::Rego];
     purposes.extend((is_whole || names_footprint).then_some(setup::Purpose::Cluster));
     setup::install(workspace, &purposes)?;
@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace, Args { rest }: &Args) -> Result<()> {
         cargo.args(["bench", "--workspace", "--no-fail-fast"]).env("QOSM_MODULE_DIR", workspace.modules());
         cargo.env("PATH", opa::path(workspace)?);
         if !rest.iter().any(|arg| arg.starts_with("--bench")) {
-            // Otherwise cargo also asks every crate's unit tests for benches.
+            // Without this, cargo also runs every crate's unit tests as benches.
             cargo.args(["--bench", "*"]);
         }
         command::run(cargo.args(rest))?;
@@ -65,11 +65,11 @@ pub(crate) fn run(workspace: &Workspace, Args { rest }: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs each bench once in its shortest form, and hands on its name and whether it ran to its end.
+/// Runs each bench once in its shortest form, and calls `ended` with its name and whether it succeeded.
 ///
 /// # Errors
 ///
-/// When something cannot be built, or there is no API server or VM to be had.
+/// If something cannot be built, or there is no API server or VM.
 pub(crate) fn short(workspace: &Workspace, mut ended: impl FnMut(&str, bool)) -> Result<()> {
     command::heading("building the benches");
     let benches = targets(workspace)?;
@@ -81,7 +81,7 @@ pub(crate) fn short(workspace: &Workspace, mut ended: impl FnMut(&str, bool)) ->
         Ok(variables)
     };
     let shared = with_short(None)?;
-    // What an earlier run left would stand in for what this one did not measure.
+    // Results of an earlier run would hide what this run did not measure.
     command::run(as_root(&program(workspace, "summary"), &shared).arg("--forget"))?;
     for (name, bench) in &benches {
         run_one(as_root(bench, &shared).arg("--bench").current_dir(workspace.root()), name, &mut ended)?;
@@ -105,11 +105,11 @@ pub(crate) fn short(workspace: &Workspace, mut ended: impl FnMut(&str, bool)) ->
     Ok(())
 }
 
-/// `cargo build` or `cargo test` of `runtime/opa-wasm`, which is a workspace of its own.
+/// `cargo build` or `cargo test` of `runtime/opa-wasm`, which is a separate workspace.
 pub(crate) fn beside_opa(workspace: &Workspace, verb: &str) -> Command {
     let mut cargo = workspace.cargo();
     let manifest = workspace.root().join("runtime/opa-wasm/Cargo.toml");
-    // Not `--locked`: its lock file also has what the crates of the workspace need that it is built on, which changes with them.
+    // Not `--locked`: its lock file also lists the dependencies of this workspace's crates, and changes with them.
     cargo.args([verb, "--release", "--manifest-path"]).arg(manifest);
     cargo
 }
@@ -123,7 +123,7 @@ fn run_one(command: &mut Command, name: &str, ended: &mut impl FnMut(&str, bool)
     Ok(())
 }
 
-/// What asks the benches for their shortest form.
+/// Selects the benches' shortest form.
 const SHORT: &str = "QOSM_BENCH_SHORT";
 
 type Variables = Vec<(&'static str, std::ffi::OsString)>;
@@ -134,7 +134,7 @@ fn variables(workspace: &Workspace, kubeconfig: Option<&Path>) -> Result<Variabl
     Ok(variables)
 }
 
-/// As root where that can be: without it the bench itself says what it lacks.
+/// Runs a bench as root if possible; otherwise the bench reports what it lacks.
 fn as_root(program: &Path, variables: &Variables) -> Command {
     let all: Vec<(&str, &OsStr)> = variables.iter().map(|(name, value)| (*name, value.as_os_str())).collect();
     RootAccess::here().command(program, &all).unwrap_or_else(|| {
@@ -148,9 +148,9 @@ fn program(workspace: &Workspace, name: &str) -> PathBuf {
     workspace.target().join("release").join(name)
 }
 
-/// Compiles the targets of `cargo bench`, and returns their names and programs.
+/// Compiles the targets of `cargo bench`. Returns their names and programs.
 fn targets(workspace: &Workspace) -> Result<Vec<(String, PathBuf)>> {
-    /// One line that `cargo --message-format=json` prints; the fields of all kinds of line in one.
+    /// A line of `cargo --message-format=json`, with the fields of all kinds of lines.
     #[derive(Deserialize)]
     struct Message {
         target: Option<qosm_build::Target>,

@@ -1,4 +1,4 @@
-//! The book, rendered: `docs` as a site.
+//! Renders `docs` as a site.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use crate::workspace::{self, Workspace};
 use crate::{command, crates, state_dir};
 
-/// Where links that lead out of the book go.
+/// Base of links that lead out of the book.
 const REPOSITORY: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/");
 
 /// Renders the book to `book` in the target directory.
 ///
 /// # Errors
 ///
-/// When mdBook cannot be had, or does not understand a page.
+/// When mdBook cannot be installed, or does not accept a page.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let program = program(workspace)?;
     command::heading("the book");
@@ -28,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// mdBook from the path or from the cache, where it is compiled to once a machine.
+/// mdBook from the `PATH`, or from the cache, for which it is compiled once.
 fn program(workspace: &Workspace) -> Result<PathBuf> {
     const NAME: &str = "mdbook";
     let cache = workspace.cache()?;
@@ -41,8 +41,8 @@ fn program(workspace: &Workspace) -> Result<PathBuf> {
     Ok(cached)
 }
 
-/// Copies the pages of a folder so deep in the repository. In a checkout a link may lead to any of its files; the site has but the
-/// book's own, and the others are looked up where the repository is published.
+/// Copies the pages of a folder at this depth in the repository. Links to files of the repository outside of the book become links to the
+/// published repository.
 fn copy(from: &Path, to: &Path, depth: usize) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("{} cannot be made", to.display()))?;
     let entries = fs::read_dir(from).with_context(|| format!("{} cannot be read", from.display()))?;
@@ -62,7 +62,7 @@ fn copy(from: &Path, to: &Path, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// A page with its links out of the book made absolute.
+/// A page whose links out of the book are absolute.
 fn led_out(page: &str, depth: usize) -> String {
     page.replace(&format!("]({}", "../".repeat(depth)), &format!("]({REPOSITORY}"))
 }

@@ -1,4 +1,4 @@
-//! Taking away cgroups with what runs in them.
+//! Removes cgroups with the processes in them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ends everything that runs in a group or below it, and removes them all.
+/// Kills all processes in a cgroup and below it, and removes the cgroups.
 ///
 /// # Errors
 ///
-/// When something in it does not end.
+/// If a process does not end.
 pub(crate) fn remove(group: &Path) -> Result<()> {
     if !group.exists() {
         return Ok(());
@@ -24,11 +24,11 @@ pub(crate) fn remove(group: &Path) -> Result<()> {
         for folder in &folders {
             let procs = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
             for pid in procs.lines().filter_map(|line| line.parse().ok()).filter_map(Pid::from_raw) {
-                // It may have ended by itself: then it is where it should be.
+                // The process may have exited in the meantime.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        // A group can be removed once its processes are reaped, which takes them a moment.
+        // A cgroup can be removed once its processes are reaped, which takes a moment.
         let left = folders.iter().rev().filter(|folder| fs::remove_dir(folder).is_err()).count();
         if left == 0 {
             return Ok(());
@@ -40,7 +40,7 @@ pub(crate) fn remove(group: &Path) -> Result<()> {
     }
 }
 
-/// A folder and all below, parents first.
+/// A folder and all folders below it, parents first.
 fn folders_below(folder: &Path, found: &mut Vec<PathBuf>) {
     found.push(folder.to_path_buf());
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

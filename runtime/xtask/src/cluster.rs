@@ -1,16 +1,15 @@
 //! A real cluster for tests, on this machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler; with `--node` also
 //! containerd and a kubelet, so that pods run in cgroups that a kubelet made.
 //!
-//! [`programs`] gets and builds what is run, [`choices`] says where everything lies, [`config`] writes the files that it is run
-//! with, [`component`] knows the command lines, [`up`] and [`down`] are the order in which the processes are started and ended,
-//! and [`undo`] puts back what a node changes outside of its folder.
+//! [`programs`] downloads and builds the programs, [`choices`] holds addresses and names, [`config`] writes configuration files,
+//! [`component`] defines the command lines, [`up`] and [`down`] start and stop the processes in order, and [`undo`] restores what a node
+//! changes outside of its folder.
 //!
-//! One node at a time: its name, its cgroup and its address are fixed, so that tests can rely on them.
+//! A machine can have one node at a time: its name, cgroup and address are fixed, so that tests can rely on them.
 //!
-//! What such a cluster lacks: DNS and a kube-proxy, so the only service with a working address is `kubernetes`, and
-//! it only for pods on the host's network; and a registry, so images are imported (`ctr images import`) and pods say
-//! `imagePullPolicy: Never`. Everything else is real: admission, RBAC and the Node authorizer, service accounts with tokens, owner
-//! references, DaemonSets.
+//! Such a cluster has no DNS and no kube-proxy, so the only service with a working address is `kubernetes`, and only for pods on the host's
+//! network. It has no registry either, so images are imported (`ctr images import`) and pods set `imagePullPolicy: Never`. Everything else
+//! is real: admission, RBAC and the Node authorizer, service accounts with tokens, owner references, DaemonSets.
 
 mod choices;
 mod component;
@@ -95,11 +94,11 @@ pub(crate) struct One {
     folder: Folder,
 }
 
-/// Does what was asked; as root, if that is needed and `sudo` lets it.
+/// Runs the verb, as root if it needs root and `sudo` permits it.
 ///
 /// # Errors
 ///
-/// As the verbs themselves.
+/// Those of the verb.
 pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     let folder = match verb {
         Verb::Build => return Programs::build(workspace).map(|_| ExitCode::SUCCESS),
@@ -109,7 +108,7 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     };
     let state = StateDir::at(folder.dir.clone().unwrap_or_else(|| default_dir(workspace)))?;
     if let Verb::Up(up) = verb {
-        // As the one who asked: what is built is theirs.
+        // Build as the calling user, who then owns what is built.
         Programs::build(workspace)?;
         if up.image && std::env::var_os(AS_ROOT).is_none() {
             crate::build(workspace)?;
@@ -132,32 +131,32 @@ pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether something is there of a cluster whose folder was not named, or of a node.
+/// Whether anything remains of a cluster in the default folder, or of a node.
 pub(crate) fn is_left(workspace: &Workspace) -> bool {
     default_dir(workspace).exists() || undo::owner().is_ok_and(|owner| owner.is_some())
 }
 
-/// Where a cluster lies whose folder was not named.
+/// The default folder of a cluster.
 pub(crate) fn default_dir(workspace: &Workspace) -> PathBuf {
     workspace.target().join("cluster")
 }
 
-/// A node needs root, and so does everything about a cluster that root started.
+/// Whether a verb needs root: for a node, and for a cluster that root started.
 fn needs_root(verb: &Verb, state: &StateDir) -> bool {
     use std::os::unix::fs::MetadataExt;
     let wants_node = matches!(verb, Verb::Up(Up { node: true, .. }));
     wants_node || std::fs::metadata(state.dir()).is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// Set for the command that is run once more as root: what root would build would be root's.
+/// Set when the command runs itself again as root, which must not build: root would own the files.
 const AS_ROOT: &str = "QOSM_AS_ROOT";
 
-/// This very command once more, through `sudo`.
+/// Runs this command again through `sudo`.
 fn again_as_root() -> Result<ExitCode> {
     let program = this_program()?;
     let home = std::env::var_os("HOME").unwrap_or_default();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // The cache is the asker's: root finds there what was built.
+    // Root uses the cache of the calling user, which has the built programs.
     let variables: [(&str, &OsStr); 3] = [("HOME", &home), ("PATH", &path), (AS_ROOT, "1".as_ref())];
     let Some(mut command) = RootAccess::here().command(program, &variables) else {
         anyhow::bail!("a node needs root: run this as root or allow `sudo` without a password");

@@ -1,8 +1,8 @@
-//! `bench-colocation`: a latency-sensitive server alone, beside unmanaged batch work, and beside the same batch work under
-//! qosm: `be-suppress` in the profile of Koordinator's loop, and `be-suppress` in its own with `cpu-identity`.
+//! `bench-colocation`: measures a latency-sensitive server alone, next to unmanaged batch work, and next to the same batch work under qosm:
+//! `be-suppress` in the profile of Koordinator's loop, and `be-suppress` in its default profile with `cpu-identity`.
 //!
-//! The server, its visitors and the groups are the demo's. [`batch`] is the work beside it, [`phase`] measures one of the four,
-//! [`report`] and [`plot`] tell.
+//! The server, its load and the cgroups are those of the demo. [`batch`] is the batch work, [`phase`] measures one of the four phases,
+//! [`report`] and [`plot`] present the results.
 
 mod batch;
 mod node;
@@ -53,11 +53,11 @@ pub(crate) struct Args {
     no_build: bool,
 }
 
-/// Builds what is needed, measures, and tells.
+/// Builds what is needed, measures, and prints the results.
 ///
 /// # Errors
 ///
-/// When something cannot be built or started, the run is interrupted, or the server fails. Whatever it made is gone then, too.
+/// If something cannot be built or started, the run is interrupted, or the server fails. All that the bench created is removed then, too.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     anyhow::ensure!(
         rustix::process::geteuid().is_root(),
@@ -80,7 +80,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(if args.no_check || result.is_kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Everything that runs, which ends before the groups do.
+/// Measures all phases. All processes end before their cgroups are removed.
 fn measure_all(
     workspace: &Workspace,
     args: &Args,
@@ -118,7 +118,7 @@ fn measure_all(
     let mut phases: Vec<Phase> = Kind::ALL.map(Phase::new).into();
     for round in 0..args.rounds {
         for place in 0..phases.len() {
-            // Who comes first finds another machine than who comes last: they take turns.
+            // The order of the phases rotates, because the first finds the machine in another state than the last.
             let count = phases.len();
             let Some(phase) = phases.get_mut((place + usize::try_from(round)?) % count) else { continue };
             let mut agent = match phase.kind.policies() {
@@ -139,7 +139,7 @@ fn measure_all(
     Ok((setting, phases))
 }
 
-/// Table, JSON and picture, to the terminal and to `target/colocation/`.
+/// Writes table, JSON and picture to the terminal and to `target/colocation/`.
 fn tell(workspace: &Workspace, setting: &Setting, phases: &[Phase]) -> Result<()> {
     let folder = workspace.target().join("colocation");
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;

@@ -1,4 +1,4 @@
-//! Running other programs: said aloud, with bounded patience, and with the whole command in the error.
+//! Runs other programs: prints each command, limits its time, and names it in errors.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::interrupt::Interrupt;
 
-/// A line that tells which part of a long run has begun.
+/// Prints a heading for a part of a long run.
 pub(crate) fn heading(text: &str) {
     println!("==> {text}");
 }
@@ -21,7 +21,7 @@ pub(crate) fn heading(text: &str) {
 ///
 /// # Errors
 ///
-/// When it cannot be started or ends with anything but 0.
+/// If the command cannot be started, or exits with another code than 0.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = line(command);
     println!("    $ {line}");
@@ -32,11 +32,11 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// As [`run`], for what takes minutes beside something else: ended when this process is asked to end.
+/// Like [`run`], for commands that take minutes: the command is ended when this process is asked to end.
 ///
 /// # Errors
 ///
-/// As [`run`], and when it was ended.
+/// As [`run`], and when the command was ended.
 pub(crate) fn run_until_asked(command: &mut Command, interrupt: &Interrupt) -> Result<()> {
     let line = line(command);
     println!("    $ {line}");
@@ -45,7 +45,7 @@ pub(crate) fn run_until_asked(command: &mut Command, interrupt: &Interrupt) -> R
         let status = wait(&mut child, ASKED_INTERVAL).with_context(|| format!("`{line}` cannot be waited for"))?;
         match status {
             Some(status) => break status,
-            // It may have ended by itself in this very moment.
+            // The command may have exited at this very moment.
             None if interrupt.asked() => drop(kill_process(Pid::from_child(&child), Signal::TERM)),
             None => {}
         }
@@ -56,10 +56,10 @@ pub(crate) fn run_until_asked(command: &mut Command, interrupt: &Interrupt) -> R
     Ok(())
 }
 
-/// How often it is looked whether this process was asked to end.
+/// Interval of checking whether this process was asked to end.
 const ASKED_INTERVAL: Duration = Duration::from_millis(200);
 
-/// As [`run`], for what asks the network: tried three times, since a server may answer the next moment.
+/// Like [`run`], for commands that use the network: tries three times, since a server may be unavailable for a moment.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub(crate) fn patient(command: &mut Command) -> Result<()> {
     tried(&PAUSES, || run(command))
 }
 
-/// As [`output`], for what asks the network: tried three times.
+/// Like [`output`], for commands that use the network: tries three times.
 ///
 /// # Errors
 ///
@@ -77,14 +77,14 @@ pub(crate) fn patient_output(command: &mut Command) -> Result<String> {
     tried(&PAUSES, || output(command))
 }
 
-/// How long is waited after the first and the second failure.
+/// Pauses after the first and the second failure.
 pub(crate) const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(20)];
 
-/// Tries something once more after each pause, and says why.
+/// Calls `act`, and again after each pause while it fails. Prints the errors.
 ///
 /// # Errors
 ///
-/// That of the last try.
+/// The error of the last try.
 pub(crate) fn tried<T>(pauses: &[Duration], mut act: impl FnMut() -> Result<T>) -> Result<T> {
     for pause in pauses {
         match act() {
@@ -103,7 +103,7 @@ pub(crate) fn tell(error: &anyhow::Error) {
     println!("    {error:#}");
 }
 
-/// Prints what went wrong where that ends nothing.
+/// Prints an error that does not end the run.
 pub(crate) fn warn(result: Result<()>) {
     if let Err(error) = result {
         println!("    warning: {error:#}");
@@ -114,7 +114,7 @@ pub(crate) fn warn(result: Result<()>) {
 ///
 /// # Errors
 ///
-/// When it cannot be started or ends with anything but 0; the error holds the last line of its stderr.
+/// When it cannot be started or exits with another code than 0; the error holds the last line of its stderr.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let line = line(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("`{line}` cannot be started"))?;
@@ -125,7 +125,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command with this terminal's stderr, hands on each line of its stdout as it comes, and returns how it ended.
+/// Runs a command with this terminal's stderr, calls `each` with each line of its stdout as it is printed, and returns the exit status.
 ///
 /// # Errors
 ///
@@ -143,7 +143,7 @@ pub(crate) fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result
     child.wait().with_context(|| format!("`{line}` cannot be waited for"))
 }
 
-/// Hands on each line of a stream that may hold anything, without its line end.
+/// Calls `each` with each line of a stream, without the line end. The stream need not be UTF-8.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ pub(crate) fn each_line(stream: impl Read, mut each: impl FnMut(&str)) -> std::i
     Ok(())
 }
 
-/// Runs a command that may hang, and ends it with all that it started when the time is up. `None` then.
+/// Runs a command that may hang. When the time is up, kills it and all processes that it started, and returns `None`.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub(crate) fn bounded(command: &mut Command, limit: Duration) -> Result<Option<E
     Ok(status)
 }
 
-/// Waits for a child at most that long; `None` when it still runs.
+/// Waits for a child for at most `limit`; `None` if it still runs then.
 ///
 /// # Errors
 ///
@@ -194,15 +194,15 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option
     }
 }
 
-/// Sends a signal to a child that leads its own process group, and to everything that it started.
+/// Sends a signal to the process group of a child, which leads it.
 pub(crate) fn signal_group(child: &Child, signal: Signal) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself in this very moment: then nothing is left to do.
+        // The child may have exited at this very moment; then nothing is left to do.
         let _ = kill_process_group(group, signal);
     }
 }
 
-/// The command as a person would type it: programs by their names, since the path to cargo says nothing.
+/// The command as a user types it: programs by their names, without paths.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program.file_name().into_iter().chain(command.get_args());

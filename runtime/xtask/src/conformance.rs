@@ -1,5 +1,5 @@
-//! OPA's own test cases as WebAssembly: they come with its Go module, and a program in Go compiles them with OPA's library. Kept in the
-//! user's cache by OPA's version, as [`opa`](crate::opa) is.
+//! OPA's own test cases as WebAssembly. They are part of its Go module, and a Go program compiles them with OPA's library. The result is
+//! kept in the user's cache by OPA's version, like [`opa`](crate::opa).
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 use crate::workspace::Workspace;
 use crate::{command, go, opa};
 
-/// The program, beside this one; its go.mod asks for the same OPA.
+/// The Go program in this crate; its go.mod requires the same version of OPA.
 const PROGRAM: &str = "runtime/xtask/conformance";
-/// What it writes, in a version of this repository's: `runtime/engine/tests/rego/conformance.rs` reads it.
+/// Version of the format that the program writes; `runtime/engine/tests/rego/conformance.rs` reads it.
 const REVISION: u32 = 1;
 
-/// Compiles the cases, unless they are there.
+/// Compiles the cases, unless they are in the cache.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
         "{PROGRAM}/go.mod asks for OPA {version}, and opa is {}: write one version into both",
         opa::VERSION
     );
-    // What was interrupted before never appears there.
+    // An interrupted run leaves no complete folder.
     let fresh = folder.with_extension("new");
     if fresh.exists() {
         fs::remove_dir_all(&fresh).with_context(|| format!("{} cannot be removed", fresh.display()))?;
@@ -50,7 +50,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     fs::rename(&fresh, &folder).with_context(|| format!("{} cannot be kept", folder.display()))
 }
 
-/// Where they are, or will be.
+/// Where the cases are, or will be.
 fn folder(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.cache()?.join(format!("opa-cases-{}-{REVISION}", opa::VERSION)))
 }

@@ -1,4 +1,4 @@
-//! containerd 2.x, which Debian does not have yet: built with Go, as the commands of an ordinary module.
+//! containerd 2.x, which Debian does not package yet: built with Go, as commands of an ordinary module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use anyhow::{Context, Result};
 use crate::workspace::{Workspace, keep};
 use crate::{command, go};
 
-/// Its version.
+/// Version of containerd.
 pub(crate) const CONTAINERD: &str = "2.4.1";
 
 /// The daemon, its shim, and its command line.
 const PROGRAMS: [&str; 3] = ["containerd", "containerd-shim-runc-v2", "ctr"];
 
-/// Without the snapshotters of file systems that no node of the tests has; the first of them asks for C.
+/// Leaves out the snapshotters of file systems that no test node has; the first of them needs C.
 const TAGS: &str = "no_btrfs,no_devmapper,no_zfs";
 
-/// Builds what is not there.
+/// Builds the missing programs.
 ///
 /// # Errors
 ///
@@ -45,16 +45,16 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Where they lie.
+/// The folder of the programs.
 ///
 /// # Errors
 ///
-/// Without a cache.
+/// If there is no cache folder.
 pub(crate) fn folder(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.cache()?.join(format!("containerd/v{CONTAINERD}")))
 }
 
-/// A module that does nothing but require containerd's: `go install` refuses one whose go.mod replaces others.
+/// A module that only requires containerd: `go install` refuses a module whose go.mod replaces others.
 fn go_module(folder: &Path) -> Result<()> {
     let text = format!(
         "module qosm.test/containerd\n\ngo 1.26.0\n\nrequire github.com/containerd/containerd/v2 v{CONTAINERD}\n"

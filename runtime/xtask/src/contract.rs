@@ -1,4 +1,4 @@
-//! docs/contract.md: the contract's reference, made from its WIT. What else is made of it, its bindings in Go, is of `languages`.
+//! Generates docs/contract.md, the contract's reference, from its WIT. `languages` generates the bindings in Go.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use wit_parser::{Docs, Function, Interface, Resolve, Type, TypeDef, TypeDefKind,
 use crate::workspace::Workspace;
 use crate::{command, languages};
 
-/// The contract, and what is made of it, in the checkout.
+/// The contract, and its reference, in the checkout.
 pub(crate) const CONTRACT: &str = "sdk/wit/policy.wit";
 const REFERENCE: &str = "docs/contract.md";
 
-/// What every module may import: `runtime/engine` has the same two.
+/// The interfaces that every module may import; `runtime/engine` has the same two.
 const ALWAYS_GRANTED: [&str; 2] = ["log", "state"];
 
-/// How numbers end that have a unit.
+/// Suffixes of numbers with a unit.
 const UNITS: [(&str, &str); 6] = [
     ("-usec", "µs"),
     ("-msec", "ms"),
@@ -33,11 +33,11 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Writes the reference and Go's bindings, or checks them.
+/// Writes the reference and the Go bindings, or checks them.
 ///
 /// # Errors
 ///
-/// When the contract cannot be read, there is no Go, or what is there is another contract's.
+/// If the contract cannot be read, there is no Go, or the files do not match the contract.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     if args.check {
         check(workspace)?;
@@ -53,7 +53,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When they differ, with what to run.
+/// If they differ; the error says which command to run.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     command::heading("the contract's reference");
     let file = workspace.root().join(REFERENCE);
@@ -103,12 +103,12 @@ fn reference(contract: &str) -> Result<String> {
     Ok(out + &chapters)
 }
 
-/// What an interface is to a module.
+/// The role of an interface for a module.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Types that others use.
+    /// Types for other interfaces.
     Types,
-    /// The module offers it.
+    /// The module exports it.
     Export,
     /// Every module may import it.
     Free,
@@ -155,7 +155,7 @@ fn signature(resolve: &Resolve, function: &Function) -> String {
     format!("{}: func({}){result}", function.name, params.join(", "))
 }
 
-/// A type that an interface defines; nothing of those that it uses from another.
+/// The description of a type that an interface defines. Types that it uses from another interface are left out.
 fn described(out: &mut String, resolve: &Resolve, name: &str, definition: &TypeDef) -> Result<()> {
     let mut head = |word: &str| writeln!(out, "\n### {word} `{name}`\n\n{}", text(&definition.docs));
     match &definition.kind {
@@ -182,7 +182,7 @@ fn described(out: &mut String, resolve: &Resolve, name: &str, definition: &TypeD
                 writeln!(out, "| `{}` | {with} | {} |", case.name, line(&case.docs))?;
             }
         }
-        // Another name for a type of another interface is that interface's to tell.
+        // The alias of another interface's type is described there.
         TypeDefKind::Type(Type::Id(_)) => {}
         TypeDefKind::Type(ty) => {
             let ty = shown(resolve, ty);

@@ -1,4 +1,4 @@
-//! Programs out of crates, compiled once a machine.
+//! Programs that are compiled from crates, once for each machine.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use anyhow::{Context, Result};
 use crate::command;
 use crate::workspace::Workspace;
 
-/// How many crates are compiled at once at most: linking takes memory as well.
+/// Maximum number of crates that are compiled at once: linking takes memory as well.
 const JOBS: usize = 4;
 
-/// How much a program's runs are worth compiling for.
+/// How far a program is optimized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Optimized {
-    /// It runs for moments (docs/decisions/0015).
+    /// The program runs for moments only (docs/decisions/0015).
     Not,
-    /// It computes for seconds, in each run of a verb.
+    /// The program computes for seconds in each run of a verb.
     ALittle,
 }
 
@@ -28,8 +28,8 @@ impl Optimized {
     }
 }
 
-/// As `cargo install`, to `<root>/bin`. What was compiled is kept in `<root>/build` until it is done, so that an install that was
-/// interrupted goes on where it was; not in this checkout's target directory, which would keep it for ever.
+/// Runs `cargo install` to `<root>/bin`. Build output is kept in `<root>/build` until the install succeeds, so that an interrupted install
+/// continues where it stopped. The checkout's target directory would keep it for ever.
 ///
 /// # Errors
 ///

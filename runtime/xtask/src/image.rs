@@ -1,8 +1,8 @@
-//! Images without a builder: a root file system and a few words about it, as a tar that `ctr images import`, `docker load`,
-//! `skopeo` and `crane` read.
+//! Builds images without an image builder: a root file system with metadata, as a tar that `ctr images import`, `docker load`, `skopeo` and
+//! `crane` read.
 //!
-//! Format: OCI image layout 1.1 (github.com/opencontainers/image-spec), with the `manifest.json` of `docker save` beside it for
-//! those who know only that.
+//! Format: OCI image layout 1.1 (github.com/opencontainers/image-spec), with the `manifest.json` of `docker save` for programs that know
+//! only that.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,13 +17,13 @@ use crate::command;
 use crate::tree::{Node, Tree, glibc};
 use crate::workspace::Workspace;
 
-/// The project's own image, without a tag: what the chart asks for.
+/// The project's image, without a tag: the chart's default.
 pub(crate) const REPOSITORY: &str = "ghcr.io/qosm/qosm";
 
 /// Where the agent looks for the default modules without `--module-dir`.
 const MODULES: &str = "/usr/lib/qosm/policies";
 
-/// What an image says of itself (image-spec, annotations.md).
+/// Annotations of the image (image-spec, annotations.md).
 const LABELS: [(&str, &str); 5] = [
     ("org.opencontainers.image.title", "qosm"),
     ("org.opencontainers.image.description", "Node agent that hosts WebAssembly QoS policies"),
@@ -69,7 +69,7 @@ fn is_host(part: &str) -> bool {
     part.contains(['.', ':']) || part == "localhost"
 }
 
-/// The host of a name, if it has one, and what is behind it.
+/// Splits a name into its host, if it has one, and the rest.
 fn split_host(name: &str) -> (Option<&str>, &str) {
     match name.split_once('/') {
         Some((host, path)) if is_host(host) => (Some(host), path),
@@ -77,7 +77,7 @@ fn split_host(name: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Labels of letters, digits and inner hyphens, with dots between them, and perhaps a port.
+/// Whether a host consists of labels of letters, digits and inner hyphens, separated by dots, with an optional port.
 fn is_well_formed_host(host: &str) -> bool {
     let (labels, port) = host.split_once(':').map_or((host, None), |(labels, port)| (labels, Some(port)));
     let is_label = |label: &str| {
@@ -88,7 +88,8 @@ fn is_well_formed_host(host: &str) -> bool {
     labels.split('.').all(is_label) && port.is_none_or(is_port)
 }
 
-/// Small letters and digits, and single separators between them: a dot, one or two underscores, or any number of hyphens.
+/// Whether a path component consists of lower case letters and digits with single separators between them: a dot, one or two underscores,
+/// or any number of hyphens.
 fn is_component(part: &str) -> bool {
     let inner = |of: char| of.is_ascii_lowercase() || of.is_ascii_digit();
     let is_separator = |of: &str| matches!(of, "" | "." | "_" | "__") || of.chars().all(|of| of == '-');
@@ -97,20 +98,20 @@ fn is_component(part: &str) -> bool {
 
 /// An image with one layer.
 pub(crate) struct Image<'a> {
-    /// Name and tag, as in a pod.
+    /// Name and tag, as in a pod's specification.
     pub(crate) name: &'a str,
-    /// What it holds.
+    /// Files of the image.
     pub(crate) tree: &'a Tree,
-    /// What runs, unless a pod says otherwise.
+    /// Entry point, unless the pod sets another one.
     pub(crate) entrypoint: &'a [&'a str],
-    /// What it says of itself.
+    /// Annotations of the image.
     pub(crate) labels: &'a [(&'a str, &'a str)],
 }
 
-/// Puts together the image of what was built; builds nothing itself.
+/// Assembles the image of the built programs; builds nothing itself.
 ///
-/// The modules are in it as Wasm, not compiled: the agent takes native code only from a cache that it wrote itself, with a key
-/// that never leaves its node, and a key in an image would be public. It compiles them at its first start on a node.
+/// The modules are in it as Wasm, not compiled. The agent accepts native code only from a cache that it wrote itself, with a key that never
+/// leaves its node; a key in an image would be public. The agent compiles the modules at its first start on a node.
 ///
 /// # Errors
 ///
@@ -122,7 +123,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What to type next. Only who names a registry of their own has one to push to.
+/// The commands to run next. A push is suggested only if the name has a registry.
 fn hints(name: &str, output: &Path) -> Vec<String> {
     let file = output.display().to_string();
     let mut lines = vec![
@@ -137,14 +138,14 @@ fn hints(name: &str, output: &Path) -> Vec<String> {
     lines
 }
 
-/// A word for a shell, as it is where nothing in it is special.
+/// Quotes a word for a shell, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |of: char| of.is_ascii_alphanumeric() || "/._-:@%+=,".contains(of);
     if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// Refuses a C library that loads more than a program's list of libraries has, to resolve names: before 2.34 `libnss_dns` and
-/// `libnss_files` are files of their own (its NEWS).
+/// Refuses a C library that loads further files to resolve names: before 2.34, `libnss_dns` and `libnss_files` are separate files (its
+/// NEWS).
 fn resolves_names_alone(version: &str) -> Result<()> {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
     let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else {
@@ -158,7 +159,7 @@ fn resolves_names_alone(version: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same, to a file.
+/// Writes the image to a file.
 ///
 /// # Errors
 ///
@@ -182,11 +183,11 @@ pub(crate) fn write_qosm(workspace: &Workspace, name: &str, output: &Path) -> Re
 }
 
 impl Image<'_> {
-    /// Writes the image, the same bytes for the same files, and returns their number.
+    /// Writes the image, and returns its size in bytes. The same files give the same bytes.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn write(&self, output: &Path) -> Result<u64> {
         let layer = layer(self.tree).context("the image's layer cannot be made")?;
         let labels: BTreeMap<&str, &str> = self.labels.iter().copied().collect();
@@ -230,7 +231,7 @@ impl Image<'_> {
     }
 }
 
-/// The name that containerd keeps an image under, which has its registry in it.
+/// The name under which containerd stores an image, which includes the registry.
 fn full_name(name: &str) -> String {
     match split_host(name) {
         (Some(_), _) => name.to_owned(),
@@ -239,7 +240,7 @@ fn full_name(name: &str) -> String {
     }
 }
 
-/// This machine, as Debian and container images call it.
+/// This machine's architecture, as Debian and container images spell it.
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -256,7 +257,7 @@ fn blob_path(bytes: &[u8]) -> String {
     format!("blobs/sha256/{}", digest(bytes))
 }
 
-/// In one step, like everything that others may be reading.
+/// Replaces the file in one step, since others may be reading it.
 fn write(output: &Path, files: &[(String, Vec<u8>)]) -> Result<u64> {
     let fresh = output.with_extension("tar.new");
     let mut archive = tar::Builder::new(File::create(&fresh)?);
@@ -270,7 +271,7 @@ fn write(output: &Path, files: &[(String, Vec<u8>)]) -> Result<u64> {
     Ok(size)
 }
 
-/// Everything is root's and of no date.
+/// All files belong to root and have no date.
 fn layer(tree: &Tree) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (path, node) in tree.nodes() {

@@ -1,6 +1,6 @@
-//! What an installation consists of, under a prefix of this machine or as a Debian package.
+//! Installs qosm under a prefix of this machine, or packs it as a Debian package.
 //!
-//! One list makes both. Nothing is started: an agent acts on a host only once somebody enables it.
+//! Both use the same list of files. Nothing is started: an agent acts on a host only after an administrator enables it.
 
 mod package;
 
@@ -18,9 +18,9 @@ use crate::workspace::Workspace;
 
 pub(crate) use self::package::{Args as PackageArgs, run as package};
 
-/// The unit names its programs by where `make install` puts them.
+/// The unit's paths of programs are those of `make install` with this prefix.
 const UNIT_PREFIX: &str = "/usr/local";
-/// What completes a command line: the shell, and where its scripts are under a prefix.
+/// Completion scripts: the shell, and the path under a prefix.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/qosm"),
     ("zsh", "share/zsh/site-functions/_qosm"),
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     remove: bool,
 }
 
-/// Installs what was built, or removes it; builds nothing itself.
+/// Installs the built programs, or removes them; builds nothing itself.
 ///
 /// # Errors
 ///
@@ -65,12 +65,12 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What an administrator changes, and no installation does again.
+/// The administrator's configuration, which an installation never overwrites.
 const CONFIGURATION: &str = "/etc/qosm/slo.yaml";
-/// Where an agent looks for pods.
+/// The folder in which an agent looks for pods.
 const PODS: &str = "/etc/qosm/pods";
 
-/// What the unit starts the agent with, unless it is there.
+/// Writes the default configuration of the unit, unless there is one.
 fn configure(workspace: &Workspace, root: &Path) -> Result<()> {
     let mut tree = Tree::default();
     tree.add_folder(Path::new(PODS));
@@ -84,7 +84,7 @@ fn example(workspace: &Workspace) -> PathBuf {
     workspace.root().join("examples/standalone/slo.yaml")
 }
 
-/// All files, by where they go.
+/// All files, by destination.
 fn installation(workspace: &Workspace, prefix: &Path) -> Result<Tree> {
     let (qosm, policy) = (workspace.binary(), workspace.policy_binary());
     for program in [&qosm, &policy] {
@@ -102,7 +102,7 @@ fn installation(workspace: &Workspace, prefix: &Path) -> Result<Tree> {
         tree.add_file(&prefix.join(path), false, script.into_bytes());
     }
     let pages = tempfile::tempdir().context("no folder for manual pages")?;
-    // The page `qosm-policy` is that of `qosm policy`, which has the verbs of both.
+    // `qosm` comes last: its page `qosm-policy`, of `qosm policy`, has the verbs of both programs.
     for program in [&policy, &qosm] {
         command::output(Command::new(program).args(["manual", "--pages"]).arg(pages.path()))?;
     }
@@ -110,7 +110,7 @@ fn installation(workspace: &Workspace, prefix: &Path) -> Result<Tree> {
     let unit = workspace.root().join("deploy/systemd/qosm.service");
     let unit = fs::read_to_string(&unit).with_context(|| format!("{} cannot be read", unit.display()))?;
     let unit = unit.replace(UNIT_PREFIX, &prefix.display().to_string());
-    // The first line says where it goes if it is copied by hand.
+    // Drops the first line, a note for those who copy the unit by hand.
     let unit = unit.split_once('\n').map(|(_, unit)| unit.to_owned()).unwrap_or_default();
     tree.add_file(&prefix.join("lib/systemd/system/qosm.service"), false, unit.into_bytes());
     for name in ["LICENSE", "CHANGELOG.md", "SECURITY.md"] {
@@ -119,7 +119,7 @@ fn installation(workspace: &Workspace, prefix: &Path) -> Result<Tree> {
     Ok(tree)
 }
 
-/// Writes all of it below a folder. Each file is complete when it appears.
+/// Writes all files below a folder. Each file appears complete.
 fn write(tree: &Tree, root: &Path) -> Result<()> {
     for (path, node) in tree.nodes() {
         let path = below(root, path);
@@ -148,7 +148,7 @@ fn write_one(path: &Path, node: &Node) -> std::io::Result<()> {
     fs::rename(&fresh, path)
 }
 
-/// Removes the files, and folders that are empty then and bear our name.
+/// Removes the files, and folders named after qosm that are empty then.
 fn remove(tree: &Tree, root: &Path) -> Result<()> {
     let nodes: Vec<_> = tree.nodes().collect();
     for (path, node) in nodes.into_iter().rev() {

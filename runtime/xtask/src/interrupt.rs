@@ -1,4 +1,4 @@
-//! Ctrl-C and its relatives as a question that every long wait asks, so that all is put back on the way out.
+//! SIGINT, SIGTERM and SIGHUP as a flag that every long wait checks, so that a run cleans up before it exits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Whether someone asked this process to end.
+/// Whether this process was asked to end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// From now on SIGINT, SIGTERM and SIGHUP no longer end the process but are noted.
+    /// From now on SIGINT, SIGTERM and SIGHUP set a flag instead of ending the process.
     ///
     /// # Errors
     ///
-    /// When the signals cannot be taken over.
+    /// When the signal handlers cannot be installed.
     pub(crate) fn listen() -> Result<Self> {
         let interrupt = Self::default();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -39,22 +39,22 @@ impl Interrupt {
             runtime.block_on(async {
                 tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hup.recv() => {} }
             });
-            // A second Ctrl-C does not cut the cleaning-up short: tokio keeps the signals for as long as the process lives.
+            // A second Ctrl-C does not interrupt the cleanup: tokio keeps the handlers for the lifetime of the process.
             asked.store(true, Ordering::Relaxed);
         });
         Ok(interrupt)
     }
 
-    /// Whether it has been asked.
+    /// Whether this process was asked to end.
     pub(crate) fn asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until then.
+    /// Sleeps until this moment.
     ///
     /// # Errors
     ///
-    /// When the process is asked to end before.
+    /// If the process is asked to end before.
     pub(crate) fn sleep_until(&self, until: Instant) -> Result<()> {
         loop {
             if self.asked() {
@@ -68,11 +68,11 @@ impl Interrupt {
         }
     }
 
-    /// Sleeps that long.
+    /// Sleeps for this time.
     ///
     /// # Errors
     ///
-    /// When the process is asked to end before.
+    /// If the process is asked to end before.
     pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
         self.sleep_until(Instant::now() + time)
     }

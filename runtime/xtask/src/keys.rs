@@ -1,4 +1,4 @@
-//! Keys and passwords for what is started here.
+//! Keys and passwords for clusters and registries.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::command;
 use crate::state_dir::StateDir;
 
-/// Makes a private key, on the curve that everything can use.
+/// Creates a private key on the curve P-256, which all programs support.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub(crate) fn openssl(state: &StateDir, args: &[&str]) -> Result<()> {
 /// When the kernel gives none.
 pub(crate) fn random() -> Result<String> {
     let mut bytes = [0_u8; 16];
-    // So few are always given at once (getrandom(2)).
+    // The kernel always returns this few bytes at once (getrandom(2)).
     getrandom(bytes.as_mut_slice(), GetRandomFlags::empty()).context("there is no randomness")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

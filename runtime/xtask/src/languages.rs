@@ -1,4 +1,4 @@
-//! The example policies in Go and Python: their compilers, what they are built to, and Go's bindings to the contract.
+//! The example policies in Go and Python: their compilers, their modules, and the Go bindings of the contract.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,20 +14,20 @@ use wit_bindgen_core::wit_parser::Resolve;
 use crate::workspace::{self, Workspace};
 use crate::{command, contract, go, setup};
 
-/// The contract's bindings in Go, and the Go package that they are.
+/// The contract's bindings in Go: folder and package.
 const BINDINGS: &str = "sdk/go/bindings";
 const PACKAGE: &str = "github.com/qosm/qosm/sdk/go/bindings";
-/// The one folder of them that is written by hand.
+/// The only folder in it that is written by hand.
 const BY_HAND: &str = "export_qosm_policy_lifecycle";
 
 const GO: &str = "examples/go-policy";
 const PYTHON: &str = "examples/python-policy";
 
-/// Makes a component of a Python program with the interpreter in it; it is on PyPI, in one wheel.
+/// Compiles a Python program and the interpreter to a component. One wheel on PyPI.
 const COMPONENTIZE_PY: &str = "componentize-py";
 const COMPONENTIZE_PY_VERSION: &str = "0.25.1";
 
-/// Go, and a Python with componentize-py.
+/// Installs Go, and a Python with componentize-py.
 ///
 /// # Errors
 ///
@@ -41,14 +41,14 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     }
     command::heading(&format!("getting {COMPONENTIZE_PY} {COMPONENTIZE_PY_VERSION}"));
     if workspace::program("python3").is_none() || make_environment(&folder).is_err() {
-        // Debian has the two in packages of their own.
+        // In Debian, these are separate packages.
         setup::packages("Python", &["python3", "python3-venv"])?;
         make_environment(&folder)?;
     }
     let mut pip = Command::new(folder.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--no-deps"]);
     command::patient(pip.arg(format!("{COMPONENTIZE_PY}=={COMPONENTIZE_PY_VERSION}")))?;
-    // An install that was interrupted is begun anew.
+    // The marker is written last, so that an interrupted install is repeated from the start.
     fs::write(&is_whole, "").with_context(|| format!("{} cannot be written", is_whole.display()))
 }
 
@@ -61,11 +61,11 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.cache()?.join(format!("{COMPONENTIZE_PY}-{COMPONENTIZE_PY_VERSION}")))
 }
 
-/// Builds both, to a folder of their own.
+/// Builds both modules to a folder.
 ///
 /// # Errors
 ///
-/// When something does not compile, or is no component.
+/// If a module does not compile, or is no component.
 pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     command::heading("modules in Go and Python");
     let folder = workspace.language_modules();
@@ -75,7 +75,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     fs::write(&go, &built.module).with_context(|| format!("{} cannot be written", go.display()))?;
     let python = folder.join("python-policy.wasm");
     let mut componentize = Command::new(environment(workspace)?.join("bin").join(COMPONENTIZE_PY));
-    // As in the example's README.
+    // The same command as in the example's README.
     componentize.current_dir(workspace.root().join(PYTHON)).env_remove("VIRTUAL_ENV");
     componentize.args(["-d", "../../sdk/wit", "-d", "wit", "-w", "example:memory-high/memory-high"]);
     command::run(
@@ -90,11 +90,11 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Writes the bindings.
+/// Writes the Go bindings.
 ///
 /// # Errors
 ///
-/// When the contract is no WIT, there is no Go, or nothing can be written there.
+/// If the contract is not valid WIT, there is no Go, or the folder cannot be written.
 pub(crate) fn write_bindings(workspace: &Workspace) -> Result<()> {
     let folder = workspace.root().join(BINDINGS);
     let made = bindings(workspace)?;
@@ -109,11 +109,11 @@ pub(crate) fn write_bindings(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Compares the bindings with the contract.
+/// Compares the Go bindings with the contract.
 ///
 /// # Errors
 ///
-/// When they differ, with what to run.
+/// If they differ; the error says which command to run.
 pub(crate) fn check_bindings(workspace: &Workspace) -> Result<()> {
     command::heading("the contract's bindings in Go");
     let there = there(&workspace.root().join(BINDINGS))?;
@@ -125,7 +125,7 @@ pub(crate) fn check_bindings(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Generates them, in the form that gofmt gives them.
+/// Generates the bindings, formatted by gofmt.
 fn bindings(workspace: &Workspace) -> Result<BTreeMap<String, Vec<u8>>> {
     let mut resolve = Resolve::default();
     let contract = workspace.root().join(contract::CONTRACT);
@@ -153,7 +153,7 @@ fn write(file: &Path, text: &[u8]) -> Result<()> {
     fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))
 }
 
-/// What was generated into a folder, by `package/file`.
+/// The generated files of a folder, by `package/file`.
 fn there(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let unlisted = || format!("{} cannot be listed", folder.display());
     let mut files = BTreeMap::new();

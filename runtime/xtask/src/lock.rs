@@ -1,4 +1,4 @@
-//! One test run at a time on a machine: two would end each other's cluster, and measure each other's load.
+//! Allows one test run at a time on a machine: two would end each other's cluster, and disturb each other's measurements.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -10,22 +10,22 @@ use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
 
-/// The file that is locked, in the cache: it outlives checkouts and target directories.
+/// The lock file, in the cache, which outlives checkouts and target directories.
 const FILE: &str = "test.lock";
 
-/// How often whoever waits is told so.
+/// Interval of messages while waiting.
 const TOLD: Duration = Duration::from_secs(60);
 
-/// The right to run tests, for as long as this value lives. It ends with the process as well, however that ends.
+/// The lock, held for the lifetime of this value, at most until the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock(#[expect(dead_code, reason = "closing it gives the lock back")] File);
 
 impl Lock {
-    /// Takes it, after whoever has it.
+    /// Takes the lock, after waiting for its holder.
     ///
     /// # Errors
     ///
-    /// When the file cannot be made.
+    /// If the file cannot be created.
     pub(crate) fn wait(workspace: &Workspace) -> Result<Self> {
         Self::on(&workspace.cache()?.join(FILE), Duration::from_secs(1))
     }
@@ -43,7 +43,7 @@ impl Lock {
             }
             if told.is_none_or(|told| told.elapsed() >= TOLD) {
                 let mut holder = String::new();
-                // What cannot be read is not told.
+                // If the holder's text cannot be read, the message lacks it.
                 let _ = file.rewind().and_then(|()| file.read_to_string(&mut holder));
                 println!("==> waiting for another test run on this machine: {}", holder.trim());
                 told = Some(Instant::now());
@@ -68,7 +68,7 @@ mod tests {
         let first = Lock::on(&path, Duration::from_millis(1)).unwrap();
         thread::scope(|scope| {
             let second = scope.spawn(|| Lock::on(&path, Duration::from_millis(1)).unwrap());
-            // It cannot have it, however long it is given.
+            // The second run cannot get the lock, however long it waits.
             assert!(File::open(&path).unwrap().try_lock().is_err());
             assert!(!second.is_finished());
             drop(first);

@@ -1,6 +1,6 @@
-//! What a Makefile line cannot say: the set-up, the modules, the test run, the VM and the demo.
+//! Tasks that are too complex for a line in the Makefile: setup, modules, tests, the VM and the demo.
 //!
-//! `cargo xtask --help` lists the verbs; the Makefile has one line for each that a person wants. Nothing here is shipped.
+//! `cargo xtask --help` lists the verbs; the Makefile has a line for each that users need. Nothing of this crate is shipped.
 
 mod bench;
 mod book;

@@ -1,4 +1,5 @@
-//! Modules: each policy in `policies/` (those that come with qosm), `examples/` and `sdk/templates/`, compiled to Wasm and made a component.
+//! Modules: compiles each policy in `policies/` (the default ones), `examples/` and `sdk/templates/` to Wasm, and converts it to a
+//! component.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub(crate) struct Args {
 ///
 /// # Errors
 ///
-/// When cargo fails or prints something else than documented.
+/// If cargo fails, or its output has an unknown format.
 pub(crate) fn packages(workspace: &Workspace) -> Result<Vec<Package>> {
     Ok(Cargo::here().packages(workspace.root())?)
 }
@@ -34,17 +35,17 @@ pub(crate) fn toolchain(workspace: &Workspace, way: Option<Way>) -> Option<Toolc
     Toolchain::find(&Cargo::here(), workspace.root(), env!("CARGO_PKG_RUST_VERSION"), way)
 }
 
-/// Builds all modules; a file whose content is the same is not touched. Those of examples are tested and not shipped, so they have a
-/// folder of their own, and are left out where a folder is asked for.
+/// Builds all modules; a file with unchanged content is not touched. Modules of examples are for tests and not shipped, so they have a
+/// separate folder, and are left out if `args` names a folder.
 ///
 /// # Errors
 ///
-/// When no compiler is there, a policy does not compile, or what it exports is not what its WIT world says.
+/// If there is no compiler, a policy does not compile, or its exports do not match its WIT world.
 pub(crate) fn build(workspace: &Workspace, args: &Args) -> Result<()> {
     build_those(workspace, args, |_| true)
 }
 
-/// The same for some of those that come with qosm; the others stay as they are.
+/// Builds some of the default modules; the others stay as they are.
 ///
 /// # Errors
 ///
@@ -87,16 +88,16 @@ fn build_those(workspace: &Workspace, args: &Args, is_wanted: impl Fn(&str) -> b
     Ok(())
 }
 
-/// The names of the modules that come with qosm. Without configuration an agent runs some of them; the others have to be configured.
+/// The names of the default modules. Without configuration an agent runs some of them; the others have to be configured.
 ///
 /// # Errors
 ///
-/// When cargo does not tell.
+/// If cargo fails.
 pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(policies(workspace)?.into_iter().map(|policy| policy.name).collect())
 }
 
-/// Those that come with qosm.
+/// The default policies.
 fn policies(workspace: &Workspace) -> Result<Vec<Package>> {
     let policies = policies_in(workspace, &["policies"])?;
     if policies.is_empty() {
@@ -105,12 +106,12 @@ fn policies(workspace: &Workspace) -> Result<Vec<Package>> {
     Ok(policies)
 }
 
-/// Those that are there to be read.
+/// The policies of examples and templates.
 fn examples(workspace: &Workspace) -> Result<Vec<Package>> {
     policies_in(workspace, &["examples", "sdk/templates"])
 }
 
-/// Every crate of the workspace in these folders that is a C-style library.
+/// Every crate of the workspace in these folders with a `cdylib` target.
 fn policies_in(workspace: &Workspace, folders: &[&str]) -> Result<Vec<Package>> {
     let folders: Vec<_> = folders.iter().map(|folder| workspace.root().join(folder)).collect();
     let is_policy = |package: &Package| {
@@ -119,7 +120,7 @@ fn policies_in(workspace: &Workspace, folders: &[&str]) -> Result<Vec<Package>> 
     Ok(packages(workspace)?.into_iter().filter(is_policy).collect())
 }
 
-/// Modules of policies that are no more: an agent given this folder would still load them.
+/// Removes modules of policies that no longer exist; an agent with this folder would still load them.
 fn remove_strangers(folder: &Path, policies: &[Package]) -> Result<()> {
     for entry in std::fs::read_dir(folder).with_context(|| format!("{} cannot be listed", folder.display()))? {
         let path = entry.with_context(|| format!("{} cannot be listed", folder.display()))?.path();
@@ -132,7 +133,7 @@ fn remove_strangers(folder: &Path, policies: &[Package]) -> Result<()> {
     Ok(())
 }
 
-/// Replaces a file in one step, unless it already holds just that. Says whether it did.
+/// Replaces a file in one step, unless it has this content already. Returns whether it did.
 fn write_if_changed(file: &Path, content: &[u8]) -> Result<bool> {
     if std::fs::read(file).is_ok_and(|old| old == content) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! opa: checks, tests and compiles Rego. Built by Go, kept in the user's cache by its version.
+//! opa: checks, tests and compiles Rego. Built with Go, and kept in the user's cache by version.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use crate::workspace::{Workspace, keep};
 use crate::{command, go};
 
-/// Its formatter and its compiler change with versions: what is checked in is what this one says.
+/// Format and compiled code depend on the version; the files in the repository are those of this one.
 pub(crate) const VERSION: &str = "1.22.0";
 pub(crate) const PACKAGE: &str = "github.com/open-policy-agent/opa";
 
-/// Builds it, unless it is there.
+/// Builds opa, unless it is in the cache.
 ///
 /// # Errors
 ///
@@ -33,11 +33,11 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     keep(&fresh, "opa")
 }
 
-/// A command of it.
+/// A command that runs opa.
 ///
 /// # Errors
 ///
-/// When it is not there yet.
+/// If opa is not built yet.
 pub(crate) fn command(workspace: &Workspace) -> Result<Command> {
     let file = file(workspace)?;
     if !file.exists() {
@@ -46,18 +46,18 @@ pub(crate) fn command(workspace: &Workspace) -> Result<Command> {
     Ok(Command::new(file))
 }
 
-/// This process' search path with it in front: for what runs `opa` by its name, as a person does.
+/// This process's `PATH` with opa's folder in front, for programs that run `opa` by its name.
 ///
 /// # Errors
 ///
-/// Without a cache.
+/// If there is no cache folder.
 pub(crate) fn path(workspace: &Workspace) -> Result<OsString> {
     let folder = file(workspace)?.parent().map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
     env::join_paths(folder.into_iter().chain(env::split_paths(&path))).context("the cache cannot be on the PATH")
 }
 
-/// Where it is, or will be.
+/// Where opa is, or will be.
 fn file(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.cache()?.join(format!("opa-{VERSION}/bin/opa")))
 }

@@ -1,5 +1,5 @@
-//! Processes that outlive the command that starts them: their numbers are kept in the folder of what they are of, each with the
-//! moment at which the process began. A reused number is thus recognized.
+//! Processes that outlive the command that started them. Their folder records the process ID with the start time, so that a reused ID is
+//! recognized.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -15,30 +15,30 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::command;
 use crate::state_dir::StateDir;
 
-/// The folder with the processes' records.
+/// The subfolder with the records of processes.
 const RECORDS: &str = "processes";
-/// The folder with what they print.
+/// The subfolder with their output.
 const LOGS: &str = "logs";
 
-/// A process; another one of the same number is not equal.
+/// A process; a later one with the same ID is not equal to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pid: Pid,
-    /// Clock ticks from the machine's start to its own.
+    /// Start time in clock ticks since boot.
     start: u64,
 }
 
 impl Process {
-    /// Starts a program that goes on when this one ends, with its output in a log and its number on record.
+    /// Starts a program that keeps running after this process ends, with its output in a log and its ID on record.
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
+    /// If the program cannot be started.
     pub(crate) fn start(state: &StateDir, name: &str, command: &Command) -> Result<()> {
         let record = state.make(RECORDS)?.join(name);
         let log = log(state, name)?;
-        // The shell writes down who it is before it becomes the program: it never runs without a record.
-        // In one step, and not beside the record of the one before: half a record, or an old one, would be believed.
+        // The shell records its own ID before it executes the program, so the program never runs without a record. It replaces the old
+        // record in one step, because a partial or old record would be believed.
         let script = "cat /proc/$$/stat >\"$RECORD.new\" && mv \"$RECORD.new\" \"$RECORD\" && exec \"$@\"";
         match fs::remove_file(&record) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -51,7 +51,7 @@ impl Process {
         shell.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))).env("RECORD", &record);
         shell.current_dir(state.dir()).stdin(Stdio::null());
         shell.stdout(log.try_clone().context("a log cannot be opened twice")?).stderr(log);
-        // A process group of its own: Ctrl-C is not for it.
+        // A process group of its own, so that Ctrl-C does not reach it.
         shell.process_group(0).spawn().with_context(|| format!("{name} cannot be started"))?;
         let deadline = Instant::now() + Duration::from_secs(10);
         while Self::recorded(state, name).is_none() {
@@ -63,17 +63,17 @@ impl Process {
         Ok(())
     }
 
-    /// The process of that name, if it runs.
+    /// The process with this name, if it runs.
     pub(crate) fn running(state: &StateDir, name: &str) -> Option<Self> {
         Self::recorded(state, name).filter(|process| process.runs())
     }
 
-    /// The process that was started under that name last, whatever became of it.
+    /// The process that was last started with this name, running or not.
     fn recorded(state: &StateDir, name: &str) -> Option<Self> {
         Stat::parse(&fs::read_to_string(state.path(RECORDS).join(name)).ok()?).map(|stat| stat.process)
     }
 
-    /// The processes that have this argument.
+    /// The processes with this argument.
     pub(crate) fn with_argument(argument: &str) -> Vec<Self> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -86,22 +86,22 @@ impl Process {
         found
     }
 
-    /// Its number.
+    /// The process ID.
     pub(crate) fn pid(self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Whether it has not ended. A zombie does not run.
+    /// Whether the process still runs. A zombie does not.
     fn runs(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok().and_then(|line| Stat::parse(&line));
         stat.is_some_and(|stat| stat.process == self && !stat.ended)
     }
 
-    /// Asks it to end, waits that long, and ends it then.
+    /// Sends SIGTERM, waits for `patience`, and then sends SIGKILL.
     ///
     /// # Errors
     ///
-    /// When it does not end even so.
+    /// If the process does not end even then.
     pub(crate) fn end(self, patience: Duration) -> Result<()> {
         for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(10))] {
             self.signal(signal);
@@ -121,7 +121,7 @@ impl Process {
 
     /// Sends a signal, unless the process has ended.
     fn signal(self, signal: Signal) {
-        // The descriptor is of one process: who has its number is asked only once it is held.
+        // The descriptor keeps referring to one process, so check the process after it is open.
         if let Ok(descriptor) = pidfd_open(self.pid, PidfdFlags::empty())
             && self.runs()
         {
@@ -130,7 +130,7 @@ impl Process {
     }
 }
 
-/// What the kernel tells of a process in one line.
+/// The kernel's status of a process.
 struct Stat {
     process: Process,
     ended: bool,
@@ -140,7 +140,7 @@ impl Stat {
     /// Reads a line of `/proc/<pid>/stat` (Linux, Documentation/filesystems/proc.rst, table 1-4).
     fn parse(line: &str) -> Option<Self> {
         let pid = line.split_once(' ')?.0.parse().ok()?;
-        // The program's name is in parentheses, and may hold any.
+        // The program's name is in parentheses, and may contain parentheses.
         let rest = line.rsplit_once(')')?.1;
         let mut fields = rest.split_whitespace();
         let state = fields.next()?;
@@ -154,7 +154,7 @@ pub(crate) fn tail(state: &StateDir, name: &str, lines: usize) {
     let file = state.path(LOGS).join(format!("{name}.log"));
     let Ok(log) = File::open(&file) else { return };
     let mut last = VecDeque::new();
-    // A log that cannot be read is left out: another error is being reported.
+    // An unreadable log is ignored: another error is being reported.
     let _ = command::each_line(log, |line| {
         last.push_back(line.to_owned());
         last.drain(..last.len().saturating_sub(lines));
@@ -165,7 +165,7 @@ pub(crate) fn tail(state: &StateDir, name: &str, lines: usize) {
     }
 }
 
-/// A process's log, to be written on.
+/// Opens the log of a process for appending.
 fn log(state: &StateDir, name: &str) -> Result<File> {
     let file = state.make(LOGS)?.join(format!("{name}.log"));
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&file);

@@ -1,4 +1,4 @@
-//! The release of the default modules: each pushed to a registry under its version, with where it came from, and signed.
+//! Publishes the default modules: pushes each to a registry under its version, with its source and revision, and signs it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -27,11 +27,11 @@ pub(crate) struct Args {
     push: Vec<String>,
 }
 
-/// Builds and pushes. The same commit comes to the same digests: the date is the commit's.
+/// Builds and pushes the modules. The same commit gives the same digests, because the date is the commit's.
 ///
 /// # Errors
 ///
-/// When a module does not build, or the registry does not take it.
+/// If a module cannot be built, or the registry refuses it.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     crate::build(workspace)?;
     let revision = git(workspace, &["rev-parse", "HEAD"])?;

@@ -1,11 +1,11 @@
-//! Real container registries on this machine, on loopback, and what pushes to them and signs: one without credentials, one with
-//! a password, one with a password and TLS, and one that answers who refers to a manifest.
+//! Real container registries on this machine, on loopback, with programs that push and sign: one without credentials, one with a password,
+//! one with a password and TLS, and one with the referrers API.
 //!
-//! [`programs`] gets and builds what is run, [`env`] is what their users read: `env.json`, [`instance`]
-//! knows each registry's configuration and command line, [`tls`] makes its keys, [`up`] and [`down`] start and end them all.
+//! [`programs`] downloads and builds the programs, [`env`] is the `env.json` for users of the registries, [`instance`] defines each
+//! registry's configuration and command line, [`tls`] creates keys, [`up`] and [`down`] start and stop all.
 //!
-//! Debian's registry (CNCF distribution) stands for those that most people run, which do not answer the referrers API; the fourth
-//! one does, keeps everything in memory, and is built from `registry/referrers.go`.
+//! Debian's registry (CNCF distribution) represents the most common ones, which lack the referrers API. The fourth one has it, keeps
+//! everything in memory, and is built from `registry/referrers.go`.
 
 mod down;
 mod env;
@@ -41,11 +41,11 @@ pub(crate) enum Verb {
     Status,
 }
 
-/// Does what was asked.
+/// Runs the verb.
 ///
 /// # Errors
 ///
-/// As the verbs themselves.
+/// Those of the verb.
 pub(crate) fn run(workspace: &Workspace, verb: &Verb) -> Result<ExitCode> {
     let state = state_dir(workspace)?;
     match verb {
@@ -67,12 +67,12 @@ pub(crate) struct Registries {
 }
 
 impl Registries {
-    /// Starts registries that hold nothing. Those that run, or that an earlier run left, are ended: what they hold is signed by keys
-    /// that are gone.
+    /// Starts empty registries. Registries that run, or that an earlier run left, are stopped: their content is signed with keys that no
+    /// longer exist.
     ///
     /// # Errors
     ///
-    /// As `down` and `up`: nothing runs then.
+    /// As `down` and `up`; nothing runs then.
     pub(crate) fn fresh(workspace: &Workspace, interrupt: &Interrupt) -> Result<Self> {
         let state = state_dir(workspace)?;
         down::run(&state)?;
@@ -80,23 +80,23 @@ impl Registries {
         Ok(Self { state })
     }
 
-    /// The file that tells everything about them.
+    /// Path of the `env.json` that describes them.
     pub(crate) fn env(&self) -> std::path::PathBuf {
         self.state.path(env::FILE)
     }
 
-    /// Prints the last lines of what each of them said.
+    /// Prints the last lines of each registry's log.
     pub(crate) fn tails(&self) {
         up::tails(&self.state);
     }
 
-    /// Takes them down. What could not be taken away is reported, and swept before the next run.
+    /// Stops the registries. Errors are printed, and the next run cleans up first.
     pub(crate) fn leave(self) {
         command::warn(down::run(&self.state));
     }
 }
 
-/// Ends registries that an earlier run left, if there are any.
+/// Stops registries that an earlier run left, if there are any.
 ///
 /// # Errors
 ///
@@ -106,12 +106,12 @@ pub(crate) fn sweep(workspace: &Workspace) -> Result<()> {
     if state.dir().exists() { down::run(&state) } else { Ok(()) }
 }
 
-/// Where the registries lie.
+/// The folder of the registries.
 fn state_dir(workspace: &Workspace) -> Result<StateDir> {
     StateDir::at(workspace.target().join("registry"))
 }
 
-/// Prints each registry. The exit status is bad unless all run.
+/// Prints each registry. The exit code is a failure unless all run.
 fn status(state: &StateDir) -> Result<ExitCode> {
     let env = Env::needed(state)?;
     let mut all_run = true;

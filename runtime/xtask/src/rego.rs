@@ -1,4 +1,4 @@
-//! The Rego in this repository: the library, the template and the examples, each checked, tested and built with what its author types.
+//! The Rego in this repository: checks, tests and builds the library, the template and the examples with the commands that authors use.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,16 +13,16 @@ use crate::{command, opa};
 
 /// The library, with its tests.
 const SDK: &str = "sdk/rego";
-/// What of it is copied into a project's `lib/qosm`.
+/// The part of the library that a project has in `lib/qosm`.
 const LIBRARY: &str = "sdk/rego/qosm";
-/// What a policy is given, for the type checker; a project has it beside the library.
+/// Schema of a policy's input, for the type checker; projects have it next to the library.
 const SCHEMA: &str = "sdk/rego/input.schema.json";
-/// A template or an example.
+/// The template, and its name.
 const TEMPLATE: &str = "sdk/templates/rego";
 const NAME_OF_TEMPLATE: &str = "my-policy";
-/// Where the examples are, and what the names of those in Rego begin with.
+/// The folder of the examples, and the prefix of those in Rego.
 const EXAMPLES: (&str, &str) = ("examples", "rego-");
-/// Tests are no part of what is shipped.
+/// Pattern of test files, which are not shipped.
 const TESTS: &str = "*_test.rego";
 
 /// What to do with them.
@@ -33,19 +33,19 @@ pub(crate) struct Args {
     update: bool,
 }
 
-/// What `opa test` reported.
+/// Results of `opa test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Tests that passed.
     pub(crate) passed: u64,
     /// Tests that failed, or could not be run.
     pub(crate) failed: u64,
-    /// Tests that are to be done (`todo_test_…`).
+    /// Tests that are marked as to do (`todo_test_…`).
     pub(crate) skipped: u64,
 }
 
 impl Counts {
-    /// Counts what `opa test --verbose` printed: `data.qosm_test.test_it: PASS (1.2ms)`. What failed is printed twice.
+    /// Adds the results in the output of `opa test --verbose`: `data.qosm_test.test_it: PASS (1.2ms)`. Failed tests are printed twice.
     fn add<'a>(&mut self, printed: impl IntoIterator<Item = &'a str>) {
         let verdict = |line: &'a str| {
             let (name, verdict) = line.rsplit_once(": ").filter(|(name, _)| name.starts_with("data."))?;
@@ -63,7 +63,7 @@ impl Counts {
     }
 }
 
-/// The folder of the bundles, once built.
+/// The folder of the bundles after a build.
 pub(crate) fn bundles(workspace: &Workspace) -> PathBuf {
     workspace.target().join("rego")
 }
@@ -87,7 +87,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// What opa complains of.
+/// The errors of opa.
 pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     command::heading("Rego policies");
     let folder = bundles(workspace);
@@ -106,11 +106,11 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Checks formatting and types, and runs the tests, of the library, the template and the examples.
+/// Checks the format and types, and runs the tests, of the library, the template and the examples.
 ///
 /// # Errors
 ///
-/// What is not formatted or does not compile. Tests that fail are counted.
+/// If a file is not formatted or does not compile. Failing tests are only counted.
 pub(crate) fn test(workspace: &Workspace) -> Result<Counts> {
     let mut counts = Counts::default();
     for folder in [workspace.root().join(SDK)].into_iter().chain(projects(workspace)?) {
@@ -161,7 +161,7 @@ fn projects(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     Ok(projects)
 }
 
-/// What a project has in `lib/qosm`: by name, where it comes from.
+/// The content of a project's `lib/qosm`: name and source of each file.
 fn library(workspace: &Workspace) -> Result<BTreeMap<OsString, PathBuf>> {
     let folder = workspace.root().join(LIBRARY);
     let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be listed", folder.display()))?;
@@ -169,7 +169,7 @@ fn library(workspace: &Workspace) -> Result<BTreeMap<OsString, PathBuf>> {
     Ok(files.filter_map(|file| Some((file.file_name()?.to_owned(), file))).collect())
 }
 
-/// Whether `lib/qosm` of a project is the library as it is now. Projects have copies, because users copy them.
+/// Checks that a project's `lib/qosm` is equal to the library. Projects have copies, because users copy projects.
 fn has_library(workspace: &Workspace, project: &Path) -> Result<()> {
     let folder = project.join("lib/qosm");
     let read = |file: &Path| fs::read(file).with_context(|| format!("{} cannot be read", file.display()));
@@ -188,7 +188,7 @@ fn has_library(workspace: &Workspace, project: &Path) -> Result<()> {
     }
 }
 
-/// Copies the library into every project anew.
+/// Copies the library into every project.
 fn update(workspace: &Workspace) -> Result<()> {
     let library = library(workspace)?;
     for project in projects(workspace)? {

@@ -1,23 +1,23 @@
-//! How this process may become root.
+//! Runs commands as root.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use crate::workspace;
 
-/// What stands between this process and root.
+/// The way in which this process can run commands as root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RootAccess {
-    /// Nothing: it is root.
+    /// This process is root.
     Root,
-    /// `sudo`, which asks for no password.
+    /// `sudo` works without a password.
     Sudo,
-    /// An ordinary user.
+    /// Neither; this process is an ordinary user's.
     None,
 }
 
 impl RootAccess {
-    /// Looks at the user id, then whether `sudo -n` works.
+    /// Checks the user ID, then whether `sudo -n` works.
     pub(crate) fn here() -> Self {
         if rustix::process::geteuid().is_root() {
             return Self::Root;
@@ -31,7 +31,8 @@ impl RootAccess {
         }
     }
 
-    /// A command that runs as root; `None` where that cannot be. Variables must be given here, since sudo drops the others.
+    /// A command that runs as root; `None` if that is impossible. Environment variables have to be in `variables`, since sudo drops the
+    /// others.
     pub(crate) fn command(self, program: impl AsRef<OsStr>, variables: &[(&str, &OsStr)]) -> Option<Command> {
         let mut command = match self {
             Self::Root => {

@@ -1,4 +1,4 @@
-//! What the verbs need beside Rust itself, and how it is had: nothing is installed that is there already.
+//! Installs what the verbs need besides Rust; nothing that exists already is installed.
 
 use std::process::Command;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) enum Purpose {
 ///
 /// # Errors
 ///
-/// The first thing that is neither there nor can be installed, with what to run for it.
+/// The first requirement that is missing and cannot be installed; the error says which command to run.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     use Purpose::{
         Bench, Browser, Build, Cluster, Demo, Languages, Lint, Node, Registry, Rego, Shells, Test, Units, Wkg,
@@ -71,7 +71,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// As [`run`], for the verbs themselves; says nothing when nothing is missing.
+/// Like [`run`], for the verbs themselves; prints nothing if nothing is missing.
 ///
 /// # Errors
 ///
@@ -126,7 +126,7 @@ pub(crate) fn install(workspace: &Workspace, purposes: &[Purpose]) -> Result<()>
     Ok(())
 }
 
-/// Debian's package of a program, unless the machine has that program.
+/// Installs Debian's package of a program, unless the program exists.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ pub(crate) fn program(name: &str, what: &str, package: &str) -> Result<()> {
     if workspace::program(name).is_some() { Ok(()) } else { packages(what, &[package]) }
 }
 
-/// Debian packages, as root or through sudo.
+/// Installs Debian packages, as root or through sudo.
 ///
 /// # Errors
 ///
@@ -153,18 +153,18 @@ pub(crate) fn packages(what: &str, names: &[&str]) -> Result<()> {
     else {
         bail!("{what} is missing, and only root can install it: run `sudo {by_hand}`");
     };
-    // A stale or unreachable list is no reason to give up: what is wanted may be in the lists of another source.
-    // Another apt may be at work, on a fresh machine mostly the one that brings it up to date.
+    // An update may fail: the packages may be in the lists of another source. On a fresh machine another apt often runs, which installs
+    // upgrades.
     if let Err(error) = command::patient(update.args(APT).args(["update", "-q"])) {
         println!("    {error}");
     }
     command::patient(install.args(APT).args(["install", "-y", "-q", "--no-install-recommends"]).args(names))
 }
 
-/// apt waits up to ten minutes for another one, and tries each download three times.
+/// apt waits up to ten minutes for another apt, and tries each download three times.
 pub(crate) const APT: [&str; 4] = ["-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3"];
 
-/// A Rust for Wasm: rustup's target where its server answers, else Debian's packages.
+/// Installs a Rust for Wasm: rustup's target if its server answers, else Debian's packages.
 fn wasm(workspace: &Workspace) -> Result<()> {
     let found = || modules::toolchain(workspace, None).is_some();
     if found() {
@@ -172,7 +172,7 @@ fn wasm(workspace: &Workspace) -> Result<()> {
     }
     command::heading("installing a Rust that compiles to Wasm");
     if workspace::program("rustup").is_some() {
-        // Where its server is out of reach rustup does not fail but waits for ever.
+        // If its server is out of reach, rustup hangs instead of failing.
         let reachable = "timeout 8 rustup check >/dev/null 2>&1";
         let patience = if command::output(Command::new("sh").args(["-c", reachable])).is_ok() { 300 } else { 20 };
         let mut rustup = Command::new("rustup");
@@ -181,12 +181,12 @@ fn wasm(workspace: &Workspace) -> Result<()> {
             return Ok(());
         }
     }
-    // The compiler comes first: without it no linker helps.
+    // The compiler first: without it, a linker is of no use.
     let compiler = packages("Debian's current Rust", &["rustc-web", "cargo-web", "rust-web-src"]);
     if let Err(error) = compiler {
         return Err(BuildError::NoTarget).context(error.to_string());
     }
-    // Which LLVM there is differs from one Debian to the next; any wasm-ld of the last years links these modules.
+    // The version of LLVM differs between Debian releases; any recent wasm-ld links these modules.
     for linker in ["lld-22", "lld-21", "lld-20", "lld-19", "lld"] {
         if found() {
             return Ok(());

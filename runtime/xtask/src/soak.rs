@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: what `make test` does for minutes, for hours. `kill -9` at random moments, and a million ticks.
+//! `cargo xtask soak`: runs for hours what `make test` runs for minutes: `kill -9` at random moments, and a million ticks.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -26,11 +26,11 @@ pub(crate) struct Args {
     ticks: u64,
 }
 
-/// Runs them one after the other, all of them whatever the earlier ones showed.
+/// Runs the tests one after the other, all of them even if some fail.
 ///
 /// # Errors
 ///
-/// When something cannot be built, or root cannot be had.
+/// If something cannot be built, or there is no root.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let access = RootAccess::here();
     if args.rounds > 0 && access == RootAccess::None {
@@ -57,7 +57,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Unit tests of that name, alone in their process and with more to do than usual.
+/// Runs the unit tests of this name, alone in their process and with higher counts than usual.
 fn law(workspace: &Workspace, name: &str, more: &[(&str, String)]) -> Result<bool> {
     let mut cargo = workspace.cargo();
     cargo.args(["test", "--release", "--workspace", "--lib", name, "--", "--test-threads=1", "--nocapture"]);

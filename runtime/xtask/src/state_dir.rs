@@ -1,4 +1,4 @@
-//! The folder of something that runs on after the command that started it: its configuration, data, records and logs.
+//! The folder of processes that outlive the command that started them: configuration, data, records and logs.
 
 use std::fs;
 use std::io::Write;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Such a folder.
+/// A state folder.
 #[derive(Clone, Debug)]
 pub(crate) struct StateDir {
     dir: PathBuf,
 }
 
 impl StateDir {
-    /// A folder, which need not be there.
+    /// The state folder at this path, which need not exist.
     ///
     /// # Errors
     ///
@@ -24,22 +24,22 @@ impl StateDir {
         Ok(Self { dir })
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Something in it.
+    /// Path of an entry in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// The same as text, for command lines and configuration files.
+    /// Path of an entry as text, for command lines and configuration files.
     pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
-    /// Makes a folder in it with mode 0700: it holds keys.
+    /// Creates a subfolder with mode 0700, since it may hold keys.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl StateDir {
         Ok(path)
     }
 
-    /// Writes a file in it in one step, for its owner only.
+    /// Writes a file in one step, readable by its owner only.
     ///
     /// # Errors
     ///
@@ -67,28 +67,28 @@ impl StateDir {
             .with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// Whether there is nothing in it, or it is not there.
+    /// Whether the folder is empty or missing.
     pub(crate) fn is_empty(&self) -> bool {
         fs::read_dir(&self.dir).map_or(true, |mut entries| entries.next().is_none())
     }
 }
 
-/// Removes a folder, if it is there. It is put aside first: what a removal leaves that is cut off is not taken for the folder again, and
-/// goes with the next one.
+/// Removes a folder, if it exists. It is renamed first, so that the rest after an interrupted removal is not used again; the next removal
+/// deletes the rest.
 ///
 /// # Errors
 ///
 /// When it cannot be removed.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
     let mut aside = folder.as_os_str().to_owned();
-    // A name that nobody else gives: what is found there is removed.
+    // A name that nothing else uses: whatever is there is removed.
     aside.push(".removed-by-qosm-xtask");
     let aside = PathBuf::from(aside);
     remove_all(&aside)?;
     match fs::rename(folder, &aside) {
         Ok(()) => remove_all(&aside),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        // It may be one on which something is mounted, or whose parent is somebody else's.
+        // The folder may be a mount point, or its parent may belong to another user.
         Err(_) => remove_all(folder),
     }
 }

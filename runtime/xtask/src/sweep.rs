@@ -1,7 +1,7 @@
-//! What a test run that was killed left behind: registries, a cluster, cgroups with endless loops in them, agents, and mounts whose
-//! server has gone. It is taken away before the next run, which it would slow down or answer in the place of its own.
+//! Removes what a killed test run left: registries, a cluster, cgroups with endless loops in them, agents, and mounts without a server.
+//! Otherwise they would slow the next run down, or answer in place of its own processes.
 //!
-//! Nothing is touched but what is of a test process that has ended.
+//! Only what belongs to a test process that has ended is touched.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,14 +16,14 @@ use crate::root::RootAccess;
 use crate::workspace::{Workspace, this_program};
 use crate::{cgroup, cluster, command, registry};
 
-/// What the names of tests' cgroups begin with, before the number of the test's process.
+/// Prefixes of the tests' cgroups, followed by the ID of the test's process.
 const CGROUPS: [&str; 2] = ["qosm-test-", "qosm-probe-"];
 
-/// Takes away all that is left. What cannot be is told: it is this run's bad luck, and not its fault.
+/// Removes all leftovers. Failures are printed only, because they are not the fault of this run.
 pub(crate) fn run(workspace: &Workspace, access: RootAccess) {
     command::warn(registry::sweep(workspace));
     if cluster::is_left(workspace) {
-        // By its own verb, which becomes root where that is needed.
+        // The verb becomes root if necessary.
         command::warn(this_program().and_then(|xtask| command::run(Command::new(xtask).args(["cluster", "down"]))));
     }
     match access {
@@ -37,13 +37,13 @@ pub(crate) fn run(workspace: &Workspace, access: RootAccess) {
 ///
 /// # Errors
 ///
-/// What could not be taken away; all the rest is.
+/// What could not be removed; everything else is removed.
 pub(crate) fn of_ended_tests() -> Result<()> {
     let mut result = Ok(());
     let groups = left_cgroups();
     for group in &groups {
         let name = group.file_name().unwrap_or_default().to_string_lossy();
-        // Its agent may write to it, and start what it finds missing.
+        // The agent may write to the cgroup, and create what is missing.
         for agent in Process::with_argument(&format!("/{name}")) {
             result = result.and(agent.end(Duration::ZERO));
         }
@@ -67,7 +67,7 @@ fn as_root(access: RootAccess) -> Result<()> {
     }
 }
 
-/// The groups at the top of each hierarchy, v2's or a controller's, that are of a process that has ended.
+/// The cgroups at the top of each hierarchy, of v2 or of a v1 controller, whose process has ended.
 fn left_cgroups() -> Vec<PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let folders = |folder: &Path| -> Vec<PathBuf> {
@@ -83,20 +83,20 @@ fn left_cgroups() -> Vec<PathBuf> {
     .collect()
 }
 
-/// The process whose cgroup has this name.
+/// ID of the process that the cgroup's name contains.
 fn owner(name: &str) -> Option<u32> {
     let rest = CGROUPS.iter().find_map(|prefix| name.strip_prefix(prefix))?;
     rest.split('-').next()?.parse().ok()
 }
 
-/// Where emulated resctrl is mounted (proc_pid_mounts(5): the second and third field).
+/// Mount points of emulated resctrl (proc_pid_mounts(5): the second and third field).
 fn emulations(mounts: &str) -> Vec<PathBuf> {
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let points = fields.filter(|fields| fields.get(2).is_some_and(|kind| *kind == "fuse.resctrl"));
     points.filter_map(|fields| Some(PathBuf::from(fields.get(1)?.replace("\\040", " ")))).collect()
 }
 
-/// Whether nobody answers for a mount any more.
+/// Whether the server of a mount is gone.
 fn is_dead(point: &Path) -> bool {
     fs::metadata(point).is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()))
 }

@@ -1,5 +1,5 @@
-//! The whole test run: modules, binaries, the workspace's tests, and the tests that need a kernel, here and in the VM, container
-//! registries, or a cluster.
+//! The whole test run: modules, binaries, the workspace's tests, and the tests that need a kernel (on this machine and in the VM),
+//! container registries, or a cluster.
 
 mod again;
 mod cluster;
@@ -37,17 +37,17 @@ use tally::{Failure, Tally};
 
 /// The test targets with `test = false` in their manifest that need root and real cgroups.
 pub(crate) const KERNEL: &str = "kernel";
-/// Those that mount file systems of their own through /dev/fuse, as root: on this machine, since the VM loads no module of its kernel.
+/// Those that mount file systems through /dev/fuse, as root: on this machine, since the VM does not load its kernel's modules.
 const FUSE: &str = "fuse";
 /// Those that need a cluster as well.
 const CLUSTER: &str = "cluster";
 /// Those that need container registries, and no root.
 const REGISTRY: &str = "registry";
-/// Those that need policies in other languages than Rust, and no root.
+/// Those that need policies in languages other than Rust, and no root.
 const LANGUAGES: &str = "languages";
 /// Those that need a browser, and no root.
 const BROWSER: &str = "browser";
-/// All of these.
+/// All targets above.
 pub(crate) const STAGED: [&str; 6] = [KERNEL, FUSE, CLUSTER, REGISTRY, LANGUAGES, BROWSER];
 
 /// Which tests to run.
@@ -76,7 +76,7 @@ impl Args {
     }
 }
 
-/// One stage by itself, built by the run that starts it.
+/// Arguments of a stage in a process of its own, built by the run that starts it.
 #[derive(clap::Args)]
 pub(crate) struct StageArgs {
     stage: Stage,
@@ -117,24 +117,24 @@ pub(crate) enum Stage {
     Bench,
 }
 
-/// Which tests of a stage.
+/// Selects tests of a stage.
 #[derive(Clone, Copy, Debug)]
 enum Selection<'a> {
     /// All but those that are left to `make test-all`.
     Short,
     /// All, or those whose name contains this.
     All(Option<&'a str>),
-    /// Those that failed, each in a run of its own.
+    /// Tests that failed, each in a run of its own.
     Again(&'a [Failure]),
 }
 
 impl<'a> Selection<'a> {
-    /// Who names tests means those that are left out as well.
+    /// A filter also selects tests that `make test` leaves out.
     fn of(filter: Option<&'a str>, all: bool) -> Self {
         if filter.is_none() && !all { Self::Short } else { Self::All(filter) }
     }
 
-    /// The runs of a stage's test program, each by its arguments.
+    /// The runs of a stage's test program, each as its arguments.
     fn runs(&self, stage: Stage, program: &str) -> Vec<Vec<String>> {
         let skip = |name: &str| ["--skip".to_owned(), name.to_owned()];
         let elsewhere = left_out::elsewhere(stage).iter().flat_map(|name| skip(name));
@@ -144,7 +144,7 @@ impl<'a> Selection<'a> {
                 vec![only.chain(elsewhere).chain(left_out::of(stage).flat_map(skip)).collect()]
             }
             Self::All(filter) => {
-                // Where everything takes ten times as long, only what says something there is run.
+                // On the node everything takes ten times as long, so only tests that need such a node run there.
                 let only: &[&str] = if stage == Stage::Node { left_out::only(stage) } else { &[] };
                 let names: Vec<&str> = filter.map_or_else(|| only.to_vec(), |text| vec![text]);
                 vec![names.into_iter().map(str::to_owned).chain(elsewhere).collect()]
@@ -158,67 +158,67 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// What all stages need to know.
+/// Common state of all stages.
 struct Run<'a> {
     workspace: &'a Workspace,
     access: RootAccess,
-    /// This program.
+    /// Path of this program.
     xtask: PathBuf,
     interrupt: Interrupt,
 }
 
 impl<'a> Run<'a> {
-    /// From here on Ctrl-C ends the tests, and what was started for them is taken down.
+    /// From here on an interrupt ends the tests, and what was started for them is stopped.
     fn begin(workspace: &'a Workspace, access: RootAccess, xtask: PathBuf) -> Result<Self> {
         Ok(Self { workspace, access, xtask, interrupt: Interrupt::listen()? })
     }
 }
 
-/// Within which a stage never counts as hanging.
+/// Minimum time limit of a stage, within which it never counts as hanging.
 const LEAST_LIMIT: Duration = Duration::from_secs(45 * 60);
 
-/// The folder of what stages print and count, in the target directory.
+/// The folder of the stages' logs and counts, in the target directory.
 const STAGES: &str = "test-stages";
 
-/// A copy of this program, at a path that stays what it is: cargo builds it anew while it runs, be it for another checkout that has the
+/// A copy of this program at a path that does not change: cargo may rebuild the program while it runs, also for another checkout with the
 /// same target directory.
 fn own_copy(workspace: &Workspace) -> Result<PathBuf> {
     let folder = workspace.target().join(STAGES);
     let (fresh, copy) = (folder.join("xtask.new"), folder.join("xtask"));
     fs::create_dir_all(&folder)
         .and_then(|()| fs::copy("/proc/self/exe", &fresh))
-        // What runs cannot be written to, but can be replaced.
+        // A running program cannot be written to, but can be replaced.
         .and_then(|_| fs::rename(&fresh, &copy))
         .with_context(|| format!("{} cannot be written", copy.display()))?;
     Ok(copy)
 }
 
-/// So many of the tests that took longest are told.
+/// Number of the longest tests that are reported.
 const LONGEST: usize = 12;
 
-/// What the stages came to.
+/// Results of the stages.
 #[derive(Debug, Default)]
 struct Report {
     tally: Tally,
-    /// In the order in which the stages ended.
+    /// In the order in which the stages end.
     times: Vec<Took>,
 }
 
-/// How long something took.
+/// Duration of a part of the run.
 #[derive(Debug)]
 struct Took {
     what: String,
     took: Duration,
-    /// How long it should take at most.
+    /// Maximum time that it should take.
     budget: Option<Duration>,
 }
 
-/// Runs the stages, all of them whatever the others showed, in lanes beside each other; then those of the failed tests that may be
-/// tried again once more and alone. Prints how long each took and, as the last line, `N passed, N failed`.
+/// Runs the stages in parallel lanes, all of them even if some fail; then runs failed tests that may be retried once more and alone. Prints
+/// the time of each stage and, as the last line, `N passed, N failed`.
 ///
 /// # Errors
 ///
-/// When the modules, the binaries or the tests do not compile, when root is not to be had, or when this process is asked to end.
+/// If the modules, the binaries or the tests do not compile, there is no root, or this process is asked to end.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let wanted: Vec<_> = Stage::value_variants()
         .iter()
@@ -246,7 +246,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     sweep::run(workspace, access);
     let mut report = Report::default();
     let begun = Instant::now();
-    // What modules are compiled with comes first.
+    // The compiler for modules comes first.
     setup::install(workspace, &[setup::Purpose::Build])?;
     let needs = Needs::default();
     needs.install(workspace, &wanted, !matches!(args.selection(), Selection::Short));
@@ -298,7 +298,7 @@ pub(crate) fn run_stage(workspace: &Workspace, args: &StageArgs) -> Result<ExitC
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The end of the log: what took how long, what was flaky, what failed.
+/// Prints the end of the log: times, flaky tests, failures.
 fn tell(Report { tally, times }: &Report, flaky: &[again::Flaky], selection: Selection<'_>) {
     command::heading("what it came to");
     for Took { what, took, budget } in times {
@@ -349,17 +349,17 @@ impl Stage {
         matches!(self, Self::Kernel | Self::Cluster | Self::Bench)
     }
 
-    /// Whether only `make test-all` runs it, unless asked for by name.
+    /// Whether only `make test-all` runs the stage, unless it is named.
     const fn is_in_the_whole_run_alone(self) -> bool {
         matches!(self, Self::Node | Self::Bench)
     }
 
-    /// Whether its tests run one after the other: there is one node, and one kernel.
+    /// Whether the stage's tests run one after the other: there is only one node, and one kernel.
     const fn is_one_at_a_time(self) -> bool {
         matches!(self, Self::Kernel | Self::Uml | Self::Vm | Self::Cluster | Self::Node)
     }
 
-    /// How long it should take on two cores beside the other lane, in `make test`: told where it took longer, and no failure.
+    /// Expected maximum time on two cores in parallel with the other lanes, in `make test`. Exceeding it is reported, and is no failure.
     const fn budget(self) -> Duration {
         Duration::from_secs(
             60 * match self {
@@ -372,13 +372,14 @@ impl Stage {
         )
     }
 
-    /// After which it hangs: a slow machine needs several times as long, and `make test-all` runs more.
+    /// Time limit after which the stage hangs: a slow machine needs several times the budget, and `make test-all` runs more.
     fn limit(self, is_whole: bool) -> Duration {
         let limit = LEAST_LIMIT.max(self.budget() * 4);
         if is_whole { limit * 3 } else { limit }
     }
 
-    /// Installs what it needs. What only some of its tests need fails them alone where it cannot be had: they say so themselves.
+    /// Installs the stage's needs; with `is_whole`, also those of the tests that `make test` leaves out. If a need of only some tests cannot be
+    /// installed, only these tests fail, and report it themselves.
     fn set_up(self, is_whole: bool, install: impl Fn(&[setup::Purpose]) -> Result<()>) -> Result<()> {
         install(self.purposes())?;
         if is_whole {
@@ -405,7 +406,7 @@ impl Stage {
         }
     }
 
-    /// What it needs beside a Rust for Wasm.
+    /// The stage's needs besides a Rust for Wasm.
     const fn purposes(self) -> &'static [setup::Purpose] {
         use setup::Purpose::{Browser, Cluster, Languages, Node, Registry, Rego, Test};
         match self {
@@ -421,7 +422,7 @@ impl Stage {
         }
     }
 
-    /// Its test targets, if `cargo test` does not run them unasked.
+    /// The stage's test targets that `cargo test` does not run by default.
     const fn targets(self) -> &'static [&'static str] {
         match self {
             Self::Kernel => &[KERNEL, FUSE],
@@ -434,11 +435,11 @@ impl Stage {
         }
     }
 
-    /// Runs it; a stage that breaks off counts as one failure.
+    /// Runs the stage; a stage that breaks off counts as one failure.
     ///
     /// # Errors
     ///
-    /// When this process is asked to end.
+    /// If this process is asked to end.
     fn account(self, run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
         let result = self.run(run, selection, tally);
         if run.interrupt.asked() {
@@ -493,14 +494,14 @@ impl Stage {
     }
 }
 
-/// Property tests take the same cases in each `make test`: a counterexample that one change is unlucky to meet is not of its making.
-/// `make test-all` and `cargo test` draw new ones, and print what fails.
+/// Property tests use the same cases in each `make test`, so that a change does not fail for a counterexample that it did not cause.
+/// `make test-all` and `cargo test` draw new cases, and print those that fail.
 const PROPTEST_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261125");
 
-/// Tests of many cases take all of them where this is set, else a sample.
+/// Tests with many cases run all of them if this is set, else a sample.
 const WHOLE: &str = "QOSM_TEST_ALL";
 
-/// The Rego, then all that `cargo test` runs unasked.
+/// Tests the Rego, then runs all that `cargo test` runs by default.
 fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     let workspace = run.workspace;
     let is_again = matches!(selection, Selection::Again(_));
@@ -511,7 +512,7 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
         tally.ignored += counts.skipped;
     }
     command::heading("tests of all crates");
-    // The text is for the other stages: here it would leave out nearly everything.
+    // The filter is for the other stages; here it would skip nearly everything.
     let selection = match selection {
         Selection::All(_) => Selection::All(None),
         Selection::Short => Selection::Short,
@@ -549,10 +550,10 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
     Ok(())
 }
 
-/// Rounds of `kill -9` in `make test`. `make test-all` plays three times as many, `make soak` ten thousand.
+/// Number of rounds of `kill -9` in `make test`. `make test-all` runs three times as many, `make soak` ten thousand.
 const KILL_ROUNDS: (&str, &str) = ("QOSM_KILL_ROUNDS", "100");
 
-/// On this machine, one test at a time: they measure time and share two cores.
+/// Runs the tests on this machine, one at a time: they measure time and share two cores.
 fn here(run: &Run<'_>, tests: &[TestProgram], selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     let workspace = run.workspace;
     let (binary, policy_binary) = (workspace.binary(), workspace.policy_binary());

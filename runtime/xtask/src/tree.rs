@@ -1,4 +1,4 @@
-//! Files by their path in a root file system that is being made: the VM's, or an image's.
+//! The files of a root file system for the VM or an image, by path.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,30 +11,30 @@ use anyhow::{Context, Result, bail};
 use crate::command;
 use crate::workspace;
 
-/// What is at a path.
+/// An entry of the file system.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// A folder, open to all.
+    /// A folder, accessible to all users.
     Folder,
     /// A file with mode 0644 or 0755.
     File {
         /// Whether it is executable.
         executable: bool,
-        /// What it holds.
+        /// Content of the file.
         content: Vec<u8>,
     },
-    /// A symbolic link, with its target.
+    /// A symbolic link to this target.
     Link(PathBuf),
 }
 
-/// The files by path.
+/// The entries by path.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     nodes: BTreeMap<PathBuf, Node>,
 }
 
 impl Tree {
-    /// A file or a whole folder; programs bring the libraries that they are linked with.
+    /// Adds a file or a whole folder; programs are added with their shared libraries.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A file, and if it is a program, its libraries at the very paths they have here.
+    /// Adds a file, and if it is a program, its shared libraries at the same paths as here.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A program alone, without its symbols and its libraries.
+    /// Adds a program without its symbols and its libraries.
     ///
     /// # Errors
     ///
@@ -97,29 +97,29 @@ impl Tree {
         Ok(())
     }
 
-    /// A shell script, executable.
+    /// Adds an executable shell script.
     pub(crate) fn add_script(&mut self, guest: &Path, script: &str) {
         self.add_file(guest, true, script.as_bytes().to_vec());
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub(crate) fn add_link(&mut self, guest: &Path, target: &Path) {
         self.make_parents(guest);
         self.nodes.insert(guest.to_path_buf(), Node::Link(target.to_path_buf()));
     }
 
-    /// A folder, with those above it.
+    /// Adds a folder and its parents.
     pub(crate) fn add_folder(&mut self, guest: &Path) {
         self.make_parents(guest);
         self.nodes.entry(guest.to_path_buf()).or_insert(Node::Folder);
     }
 
-    /// Everything in the order of the paths, so that a folder always comes before what is in it.
+    /// All entries in the order of their paths, so that a folder comes before its content.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Path, &Node)> {
         self.nodes.iter().map(|(path, node)| (path.as_path(), node))
     }
 
-    /// A file with this content.
+    /// Adds a file with this content.
     pub(crate) fn add_file(&mut self, guest: &Path, executable: bool, content: Vec<u8>) {
         self.make_parents(guest);
         self.nodes.insert(guest.to_path_buf(), Node::File { executable, content });
@@ -132,7 +132,7 @@ impl Tree {
     }
 }
 
-/// The program without its symbols, which would only take room; `None` where there is no `strip`.
+/// The program without its symbols, to save space; `None` if there is no `strip`.
 fn stripped(host: &Path) -> Option<Vec<u8>> {
     let strip = workspace::program("strip")?;
     let out = tempfile::NamedTempFile::new().ok()?;
@@ -140,7 +140,7 @@ fn stripped(host: &Path) -> Option<Vec<u8>> {
     std::fs::read(out.path()).ok()
 }
 
-/// Whether a dynamic linker starts the program, as elf(5) has it: 64 bits, little endian, as all machines are that this builds on.
+/// Whether the program needs a dynamic linker, by elf(5) for 64-bit little-endian machines, as all supported ones are.
 fn has_interpreter(program: &[u8]) -> bool {
     const PT_INTERP: usize = 3;
     let number = |at: usize, size: usize| {
@@ -153,16 +153,16 @@ fn has_interpreter(program: &[u8]) -> bool {
     is_known && (0..count).any(|entry| kind(entry) == Some(PT_INTERP))
 }
 
-/// What the dynamic linker would load, itself included.
+/// The files that the dynamic linker loads, itself included.
 ///
 /// # Errors
 ///
-/// When a program that has one would start here but nowhere else: its libraries are not known, or not all there.
+/// If the libraries are unknown or incomplete, so that the program would run here only.
 fn libraries(host: &Path, has_interpreter: bool) -> Result<Vec<PathBuf>> {
-    // cargo points LD_LIBRARY_PATH at folders that the guest does not have.
+    // cargo sets LD_LIBRARY_PATH to folders that the guest does not have.
     let printed = command::output(Command::new("ldd").arg(host).env_remove("LD_LIBRARY_PATH").env("LC_ALL", "C"));
     match printed {
-        // A static program has none, and `ldd` fails at it.
+        // `ldd` fails for a static program, which has no libraries.
         _ if !has_interpreter => Ok(listed(&printed.unwrap_or_default())),
         Ok(printed) => match printed.lines().find(|line| line.contains("not found")) {
             Some(line) => bail!(

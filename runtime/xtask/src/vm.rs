@@ -1,8 +1,8 @@
-//! Guests with cgroup v2, for what this machine's own kernel cannot show: user-mode Linux, which is as quick as this machine, and an
-//! emulated machine with several CPUs and two NUMA nodes. [`System`] is a whole Debian with systemd in the former.
+//! Guests with cgroup v2, for what this machine's kernel cannot show: user-mode Linux, which is as fast as this machine, and an emulated
+//! machine with several CPUs and two NUMA nodes. [`System`] is a complete Debian with systemd in user-mode Linux.
 //!
-//! [`guest`] gets kernels and a shell, [`initramfs`] packs them with the programs under test, [`boot`] runs it all. Nothing is
-//! emulated but the processor: the cgroup files inside are a real kernel's.
+//! [`guest`] fetches kernels and a shell, [`initramfs`] packs them with the programs under test, [`boot`] runs the guest. Only the
+//! processor is emulated: the cgroup files in the guest are those of a real kernel.
 
 mod boot;
 mod guest;
@@ -24,7 +24,7 @@ pub(crate) use boot::QEMU;
 use boot::{Machine, Media};
 pub(crate) use system::{System, prepare as prepare_system};
 
-/// Size of the disk; it takes no more room here than is written to it.
+/// Size of the disk in bytes. The file is sparse and takes only the space that is written.
 const DISK_BYTES: u64 = 1 << 30;
 
 /// What can be done with the VM.
@@ -57,12 +57,12 @@ pub(crate) struct Args {
     timeout: u64,
 }
 
-/// Something of this machine, and where the guest finds it.
+/// A file or folder of this machine, and its path in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Here.
+    /// Path on this machine.
     pub(crate) host: PathBuf,
-    /// There; absolute.
+    /// Absolute path in the guest.
     pub(crate) guest: PathBuf,
 }
 
@@ -74,17 +74,17 @@ fn parse_share(text: &str) -> Result<Share, String> {
     Ok(Share { host: host.into(), guest: guest.into() })
 }
 
-/// Gets the kernels and the shell into the cache, unless they are there.
+/// Fetches the kernels and the shell into the cache, unless they are there.
 ///
 /// # Errors
 ///
-/// When they are in no cache and apt does not bring them.
+/// When they are not in the cache and apt cannot download them.
 pub(crate) fn prepare(workspace: &Workspace) -> Result<()> {
     guest::find_or_fetch(workspace)?;
     guest::fetch_user_mode(workspace)
 }
 
-/// Runs a script file in the VM with the console on stdout, and returns the script's exit code.
+/// Runs a script file in the VM, with the console on stdout. Returns the script's exit code.
 ///
 /// # Errors
 ///
@@ -107,7 +107,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// As [`run`] in the emulated machine, with the script as text and each console line handed on.
+/// Like [`run`] in the emulated machine, but takes the script as text and calls `each` with each line of the console.
 ///
 /// # Errors
 ///
@@ -124,7 +124,7 @@ pub(crate) fn script_in_vm(
     script_in(Machine::Emulated, &guest, files, script, limit, interrupt, each)
 }
 
-/// As [`script_in_vm`] in user-mode Linux, or in the emulated machine where there is none.
+/// Like [`script_in_vm`] in user-mode Linux, or in the emulated machine if there is no user-mode Linux.
 ///
 /// # Errors
 ///

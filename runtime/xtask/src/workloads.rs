@@ -1,5 +1,5 @@
-//! `bench-workloads`: a latency-sensitive process beside a memory hog, in the VM. The measuring is done inside, by the program
-//! `overcommit` of the benches.
+//! `bench-workloads`: a latency-sensitive process next to a memory hog, in the VM. The program `overcommit` of the benches measures inside
+//! the VM.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,25 +22,25 @@ pub(crate) struct Args {
     rounds: u64,
 }
 
-/// Boot, the module's compilation and the pauses, on an emulated processor.
+/// Time for booting, compiling the module and pauses, on an emulated processor.
 const BESIDE: Duration = Duration::from_secs(10 * 60);
 
 /// Boots the VM and prints the table.
 ///
 /// # Errors
 ///
-/// When something cannot be built, or the VM cannot be had.
+/// If something cannot be built, or the VM is not available.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::install(workspace, &[setup::Purpose::Test])?;
     build(workspace)?;
     Ok(ExitCode::from(measure(workspace, args.seconds, args.rounds)?))
 }
 
-/// The same when all is built; the program's exit status.
+/// Measures in the VM after everything is built. Returns the program's exit code.
 ///
 /// # Errors
 ///
-/// When the VM cannot be had.
+/// If the VM is not available.
 pub(crate) fn measure(workspace: &Workspace, seconds: u64, rounds: u64) -> Result<u8> {
     command::heading("memory QoS under overcommit, in a VM with cgroup v2");
     let share = |host, guest: &str| Share { host, guest: guest.into() };
@@ -50,7 +50,7 @@ pub(crate) fn measure(workspace: &Workspace, seconds: u64, rounds: u64) -> Resul
         share(workspace.modules(), "/policies"),
     ];
     let script = format!("exec /bin/overcommit compare {seconds} {rounds}\n");
-    // Twice as long as it should take: an emulated second is not always one.
+    // Twice the expected time: an emulated second may take longer than a second.
     let limit = BESIDE + Duration::from_secs(seconds * rounds * 4);
     vm::script_in_vm(workspace, &files, &script, limit, &Interrupt::listen()?, |line| println!("{line}"))
 }

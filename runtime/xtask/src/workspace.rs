@@ -1,4 +1,4 @@
-//! Where things are: the checkout, cargo's target directory, this user's cache.
+//! Paths: the checkout, cargo's target directory, and the user's cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use qosm_build::Cargo;
 
-/// The checkout that this program was built from, and where it was built.
+/// The checkout from which this program was built, and its target directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
@@ -14,12 +14,12 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// The checkout is known since this program was compiled, and the target directory is where it lies: so that it also works
-    /// through `sudo`, where no cargo is on the path.
+    /// The path of the checkout is compiled in, and this program's own path gives the target directory, so it also works through `sudo`,
+    /// without cargo on the `PATH`.
     ///
     /// # Errors
     ///
-    /// When this program lies in no target directory, or its checkout has gone.
+    /// When this program is not in a target directory, or its checkout is gone.
     pub(crate) fn here() -> Result<Self> {
         let program = this_program()?;
         let target = program.ancestors().nth(2).context("this program lies in no target directory")?.to_path_buf();
@@ -34,7 +34,7 @@ impl Workspace {
         &self.root
     }
 
-    /// Cargo's target directory, `CARGO_TARGET_DIR` heeded.
+    /// Cargo's target directory; respects `CARGO_TARGET_DIR`.
     pub(crate) fn target(&self) -> &Path {
         &self.target
     }
@@ -44,7 +44,7 @@ impl Workspace {
         self.target.join("release/qosm")
     }
 
-    /// The `qosm-policy` binary, once built: `qosm` finds it there.
+    /// The `qosm-policy` binary, once built, next to `qosm`, which runs it.
     pub(crate) fn policy_binary(&self) -> PathBuf {
         self.binary().with_file_name("qosm-policy")
     }
@@ -64,14 +64,14 @@ impl Workspace {
         self.target.join("language-policies")
     }
 
-    /// A cargo command in the checkout, with the same target directory as this program's.
+    /// A cargo command in the checkout, with this program's target directory.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = Cargo::here().command(&self.root);
         cargo.env("CARGO_TARGET_DIR", &self.target);
         cargo
     }
 
-    /// A folder that outlives the checkout, for what takes long to get: `$HOME/.cache/qosm`.
+    /// A folder that outlives the checkout, for files that take long to get: `$HOME/.cache/qosm`.
     ///
     /// # Errors
     ///
@@ -84,8 +84,7 @@ impl Workspace {
     }
 }
 
-/// Takes a complete program into the cache, beside where it was made and under its own name: what was interrupted before never
-/// appears there.
+/// Moves a complete program into the cache, under its final name. An interrupted build leaves nothing there.
 ///
 /// # Errors
 ///
@@ -97,11 +96,11 @@ pub(crate) fn keep(fresh: &Path, name: &str) -> Result<()> {
         .with_context(|| format!("{} cannot be kept", fresh.display()))
 }
 
-/// Where this program lies. The build that it starts may replace it while it runs: what lies there then does as well.
+/// Path of this program. The build that it starts may replace the program at this path; the new one works too.
 ///
 /// # Errors
 ///
-/// When the kernel does not tell.
+/// If the kernel does not report the path.
 pub(crate) fn this_program() -> Result<PathBuf> {
     let program = std::env::current_exe().context("this program does not know where it lies")?;
     // proc(5), /proc/pid/exe.
@@ -111,7 +110,7 @@ pub(crate) fn this_program() -> Result<PathBuf> {
     })
 }
 
-/// A program on the path, or in one of the system's folders that an ordinary user's path leaves out.
+/// Path of a program on the `PATH`, or in one of the system's folders that an ordinary user's `PATH` lacks.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);

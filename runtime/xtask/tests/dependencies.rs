@@ -1,5 +1,5 @@
-//! Which crates may know which, what the daemon may link, and that it is compiled once: read off cargo, so that a dependency that is
-//! added in the wrong place fails here and not in a review.
+//! Checks which crates depend on which, what the daemon links, and that each crate is compiled once. The data comes from cargo, so that a
+//! misplaced dependency fails here and not in a review.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The crates of this workspace, each below those that import it, with what it imports: imports point to earlier lines only.
+/// The crates of this workspace with their dependencies among each other, in layers: each depends on earlier lines only.
 const LAYERS: [(&str, &[&str]); 39] = [
-    // Know nothing of ours.
+    // No dependencies on other crates of the workspace.
     ("qosm-confinement", &[]),
     ("qosm-features", &[]),
     ("qosm-schema", &[]),
@@ -21,9 +21,9 @@ const LAYERS: [(&str, &[&str]); 39] = [
     ("qosm-build", &[]),
     ("qosm-sdk", &[]),
     ("xtask", &["qosm-build"]),
-    // What two policies share.
+    // Shared by two policies.
     ("cpu-sets", &[]),
-    // Policies know the SDK.
+    // Policies depend on the SDK.
     ("be-suppress", &["cpu-sets", "qosm-sdk"]),
     ("block-io", &["qosm-sdk"]),
     ("cpu-burst", &["qosm-sdk"]),
@@ -38,7 +38,7 @@ const LAYERS: [(&str, &[&str]); 39] = [
     ("startup-boost", &["qosm-sdk"]),
     ("service-class", &["qosm-sdk"]),
     ("my-policy", &["qosm-sdk"]),
-    // The daemon. The four above the model do not know each other.
+    // The daemon. The four crates above the model do not depend on each other.
     ("qosm-model", &["qosm-schema"]),
     ("qosm-host", &["qosm-confinement", "qosm-model"]),
     ("qosm-engine", &["qosm-confinement", "qosm-model", "qosm-rego"]),
@@ -69,7 +69,7 @@ const LAYERS: [(&str, &[&str]); 39] = [
             "qosm-watch",
         ],
     ),
-    // What stands above all that ships on a node.
+    // Programs that do not run on a node.
     ("qosm-cases", &["qosm-engine", "qosm-model", "qosm-sdk"]),
     (
         "qosm-policy",
@@ -107,7 +107,7 @@ const LAYERS: [(&str, &[&str]); 39] = [
     ),
 ];
 
-/// What tests import beyond that.
+/// Additional dependencies of tests.
 const FOR_TESTS: [(&str, &str); 5] = [
     ("qosm-host", "qosm-resctrl-fuse"),
     ("qosm", "qosm-resctrl-fuse"),
@@ -116,7 +116,7 @@ const FOR_TESTS: [(&str, &str); 5] = [
     ("qosm-book", "qosm-sdk"),
 ];
 
-/// What the daemon must not link, and why not. See docs/decisions/0014-authors-verbs-are-another-program.md.
+/// Crates that the daemon must not link, with the reason. See docs/decisions/0014-authors-verbs-are-another-program.md.
 const NOT_IN_THE_DAEMON: [(&str, &str); 12] = [
     ("fuser", "mounts file systems: the emulated resctrl"),
     ("qosm-resctrl-fuse", "emulates what a node has or has not"),
@@ -168,7 +168,7 @@ struct Edge {
     dep_kinds: Vec<Kind>,
 }
 
-/// `None` is an ordinary dependency, else `dev` or `build`.
+/// The kind of a dependency: `None` is an ordinary one, else `dev` or `build`.
 #[derive(Deserialize)]
 struct Kind {
     kind: Option<String>,
@@ -180,14 +180,14 @@ impl Edge {
     }
 }
 
-/// cargo in the workspace.
+/// A cargo command in the workspace.
 fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.."));
     cargo
 }
 
-/// All of them, with the features that the whole workspace asks for, as it is built.
+/// All packages, with the features of the whole workspace, as it is built.
 static METADATA: LazyLock<Metadata> = LazyLock::new(|| {
     let printed = cargo().args(["metadata", "--format-version", "1", "--locked"]).output().unwrap();
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
@@ -202,14 +202,14 @@ fn node(id: &str) -> &'static Node {
     METADATA.resolve.nodes.iter().find(|node| node.id == id).unwrap()
 }
 
-/// What crates of the workspace import of each other; policies' tests ask the SDK for more features, which is no other import.
+/// Dependencies between crates of the workspace. Tests of policies use further features of the SDK, which is no additional dependency.
 fn edges(kind: Option<&str>) -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let ours = |edge: &&Edge| edge.is(kind) && METADATA.workspace_members.contains(&edge.pkg);
     let imports = |id: &str| node(id).deps.iter().filter(ours).map(|edge| package(&edge.pkg).name.as_str()).collect();
     METADATA.workspace_members.iter().map(|id| (package(id).name.as_str(), imports(id))).collect()
 }
 
-/// The names of what is linked into a program: what a procedural macro needs runs in the compiler.
+/// The names of the crates that are linked into a program. Dependencies of procedural macros run in the compiler and do not count.
 fn linked(program: &str) -> BTreeSet<&'static str> {
     let mut found: BTreeSet<&str> = BTreeSet::new();
     let mut pending: Vec<&str> =
@@ -262,20 +262,20 @@ fn the_daemon_links_no_workshop() {
     }
     let found: Vec<_> = NOT_IN_THE_DAEMON.iter().filter(|(name, _)| daemon.contains(name)).collect();
     assert!(found.is_empty(), "the daemon links {found:#?}");
-    // What the other program is for.
+    // The purpose of the other program.
     let workshop = linked("qosm-policy");
     for name in ["fuser", "qosm-resctrl-fuse", "qosm-build", "wit-component", "wat", "wasm-metadata", "toml_edit"] {
         assert!(workshop.contains(name), "qosm-policy does not link {name}: is the ban on it still of use?");
     }
 }
 
-/// What cargo would compile, as `cargo build --unit-graph` prints it.
+/// The units that cargo would compile, as `cargo build --unit-graph` prints them.
 #[derive(Deserialize)]
 struct UnitGraph {
     units: Vec<Unit>,
 }
 
-/// One run of the compiler, or of a build script. What it depends on stands in the list of units.
+/// One run of the compiler or of a build script. Its dependencies are indexes into the list of units.
 #[derive(Deserialize)]
 struct Unit {
     pkg_id: String,
@@ -293,16 +293,16 @@ struct UnitDependency {
 impl UnitGraph {
     fn of(selection: &[&str]) -> Self {
         let mut command = cargo();
-        // The graph is printed by nightly cargo, or where it is bootstrapped. Nothing is compiled.
+        // cargo prints the graph if it is nightly, or with RUSTC_BOOTSTRAP. Nothing is compiled.
         command.args(["build", "--release", "--locked", "--unit-graph", "-Zunstable-options"]).args(selection);
-        // Where a cargo configuration gives every selection the same features, those of others' are what counts.
+        // If a cargo configuration unifies the features of all selections, the test has to ignore that.
         command.env("RUSTC_BOOTSTRAP", "1").env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION");
         let printed = command.output().unwrap();
         assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
         serde_json::from_slice(&printed.stdout).unwrap()
     }
 
-    /// What decides how each unit is compiled, with all that it depends on.
+    /// A digest of each unit, of everything that determines how it and its dependencies are compiled.
     fn compiled(&self) -> Vec<String> {
         let mut known = vec![None; self.units.len()];
         (0..self.units.len()).map(|index| self.digest(index, &mut known)).collect()
@@ -333,7 +333,7 @@ fn the_daemon_alone_is_compiled_as_with_the_whole_workspace() {
     let in_whole: BTreeSet<String> = whole.compiled().into_iter().collect();
     let compiled = daemon.compiled();
     let again = |index: usize| !in_whole.contains(&compiled[index]);
-    // Where it begins: whatever stands above is compiled again for these.
+    // The first units that differ: the units that depend on them are compiled again because of them.
     let begins = |unit: &Unit| unit.dependencies.iter().all(|dependency| !again(dependency.index));
     let mut lacking = Vec::new();
     for unit in

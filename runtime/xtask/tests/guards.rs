@@ -1,5 +1,5 @@
-//! The bans of `clippy.toml` hold in each library of `runtime`: each asks for the lint itself, since tests, tools and programs may do
-//! what it forbids. And the agent stays in parts: few fields, no circles of imports, no knob by its name.
+//! Checks that each library of `runtime` enables the lint for the bans in `clippy.toml`, which do not apply to tests, tools and programs.
+//! And that the agent stays modular: few fields, no import cycles, no knobs by name.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const GUARD: &str = "#![cfg_attr(not(test), warn(clippy::disallowed_methods))]";
 
-/// Libraries that need none, and why.
+/// Libraries that need no lint, with the reason.
 const WITHOUT: [(&str, &str); 2] = [("features", "has no code"), ("book", "reads the documentation for its tests")];
 
 fn runtime() -> PathBuf {
@@ -22,7 +22,7 @@ fn each_library_opens_no_path_asks_no_clock_and_starts_no_thread_unless_it_says_
         let folder = entry.unwrap();
         let name = folder.file_name().into_string().unwrap();
         let library = folder.path().join("src/lib.rs");
-        // A workspace of its own, in no program.
+        // A separate workspace, which no program links.
         if !library.is_file() || name == "opa-wasm" || WITHOUT.iter().any(|(without, _)| *without == name) {
             continue;
         }
@@ -46,7 +46,7 @@ fn what_is_banned_has_a_reason() {
     assert!(bans.iter().all(|ban| ban.contains("reason = \"")), "{bans:#?}");
 }
 
-/// Modules of the agent that only tests compile.
+/// Modules of the agent that are compiled for tests only.
 const FOR_TESTS: [&str; 2] = ["crashes", "fuzz_checks"];
 
 /// The agent's modules by path, without comments and tests.
@@ -74,7 +74,7 @@ fn agent() -> BTreeMap<String, String> {
     modules
 }
 
-/// Reads the rest of a path or import tree, such as `a::{b, c::d}`, and notes each path that it names.
+/// Parses the rest of a path or import tree, such as `a::{b, c::d}`, and collects the paths in it.
 fn paths<'a>(mut text: &'a str, before: &[&'a str], found: &mut Vec<Vec<&'a str>>) -> &'a str {
     let mut path = before.to_vec();
     loop {
@@ -82,7 +82,7 @@ fn paths<'a>(mut text: &'a str, before: &[&'a str], found: &mut Vec<Vec<&'a str>
         if let Some(mut rest) = text.strip_prefix('{') {
             while !rest.trim_start().starts_with('}') {
                 rest = paths(rest, &path, found).trim_start();
-                // `as` and the name that follows it.
+                // Skip `as` and the name that follows it.
                 rest = &rest[rest.find([',', '}']).unwrap()..];
                 rest = rest.strip_prefix(',').unwrap_or(rest);
             }
@@ -101,7 +101,7 @@ fn paths<'a>(mut text: &'a str, before: &[&'a str], found: &mut Vec<Vec<&'a str>
     }
 }
 
-/// The modules that a module names.
+/// The modules that a module refers to.
 fn imports(module: &str, code: &str, modules: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut named = Vec::new();
     for root in ["crate::", "super::", "self::"] {
@@ -125,7 +125,7 @@ fn imports(module: &str, code: &str, modules: &BTreeMap<String, String>) -> BTre
     imports
 }
 
-/// The largest set of modules that import each other, directly or through others.
+/// The largest set of modules that import each other, directly or indirectly.
 fn largest_circle(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<&str> {
     let reached = |from: &str| {
         let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
@@ -201,7 +201,7 @@ fn the_agent_has_few_fields_all_private_and_few_files() {
 #[test]
 fn the_agent_names_no_knob_but_in_guard_rails() {
     for (module, code) in agent() {
-        // `Knob::CpuMax` is one, `Knob::ALL` a list of them.
+        // `Knob::CpuMax` is a knob, `Knob::ALL` a list of knobs.
         let variant = |rest: &str| rest.starts_with(char::is_uppercase) && rest[1..].starts_with(char::is_lowercase);
         let named = code.match_indices("Knob::").filter(|(place, name)| variant(&code[place + name.len()..])).count();
         let allowed = if module == "ledger::rails" { 3 } else { 0 };

@@ -1,4 +1,4 @@
-//! What is installed, as a package and by its programs.
+//! Checks the installation, as a package and by its programs.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a program prints that must not fail.
+/// Standard output of a program, which has to succeed.
 #[track_caller]
 fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| unreachable!("{command:?}: {error}"));
@@ -22,7 +22,7 @@ fn the_package_has_all_that_is_run_and_read_and_finds_its_modules() {
     let package = folder.path().join("qosm.deb");
     printed(Command::new(env!("CARGO_BIN_EXE_xtask")).args(["deb", "--output"]).arg(&package));
     let contents = printed(Command::new("dpkg-deb").arg("--contents").arg(&package));
-    // Mode, owner, and path; what else stands there differs from build to build.
+    // Mode, owner, and path; the other columns differ between builds.
     let entry = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [mode, owner, _, _, _, path @ ..] = fields.as_slice() else { unreachable!("{line}") };
@@ -68,23 +68,23 @@ fn an_installation_is_taken_away_again() {
     assert!(folder.path().join("etc/qosm/slo.yaml").exists(), "but what an administrator may have changed");
 }
 
-/// A host from which the package is removed.
+/// A simulated host from which the package is removed.
 struct Host<'a> {
-    /// What systemd says of the unit.
+    /// Output of `systemctl is-enabled` for the unit.
     enabled: &'a str,
-    /// The end of `systemctl stop`, and of `systemctl is-active` after it.
+    /// Scripts that play `systemctl stop`, and `systemctl is-active` after it.
     stop: &'a str,
     is_active: &'a str,
-    /// What the agent's program does, as scripts.
+    /// Scripts that play `qosm get policies` and `qosm restore`.
     get_policies: &'a str,
     restore: &'a str,
-    /// Processes, each by its command line and its cgroup.
+    /// Processes, each with its command line and its cgroup.
     processes: &'a [(&'a str, &'a str)],
-    /// Seconds within which an agent has to answer: all that a slow machine needs, but where it never will.
+    /// Time limit in seconds for the agent's answer: long on purpose, except where the agent never answers.
     patience: &'a str,
 }
 
-/// Systemd stops the unit, and no agent is there then.
+/// A host on which systemd stops the unit, and no agent runs afterwards.
 const HOST: Host<'_> = Host {
     enabled: "enabled",
     stop: "exit 0",
@@ -95,7 +95,7 @@ const HOST: Host<'_> = Host {
     patience: "30",
 };
 
-/// What dpkg runs before it removes the package: the exit code, what was called, and what was said.
+/// Runs the script that dpkg runs before it removes the package. Returns the exit code, the commands that it called, and its messages.
 fn removal(host: &Host<'_>) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -123,7 +123,7 @@ fn removal(host: &Host<'_>) -> (Option<i32>, String, String) {
         std::fs::write(process.join("cmdline"), line.replace(' ', "\0") + "\0").unwrap();
         std::fs::write(process.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
     }
-    // One that has ended since it was listed.
+    // A process that has ended since it was listed.
     std::fs::create_dir(path("proc/9999")).unwrap();
     let put = |name: &str, script: &str| {
         use std::os::unix::fs::PermissionsExt;
@@ -192,7 +192,7 @@ fn a_removal_is_refused_where_an_agent_does_not_answer_unless_all_agents_are_in_
     let others = [("/bin/sh -c qosm agent --help", "/"), ("/usr/bin/qosm get pods --watch", "/user.slice")];
     let (refused, left_alone) = ((1, "/run/qosm/qosm.sock and does not answer"), (0, "another agent runs"));
     let called = format!("{STOPPED}, qosm get");
-    // One that hangs, and one that heeds no signal either.
+    // An agent that hangs, and one that also ignores signals.
     for get_policies in ["exec sleep 60", "trap '' TERM; while :; do sleep 0.1; done"] {
         let hangs = Host { get_policies, patience: "2", ..HOST };
         assert_removal(&hangs, refused.0, &called, refused.1);
@@ -205,7 +205,7 @@ fn a_removal_is_refused_where_an_agent_does_not_answer_unless_all_agents_are_in_
         (vec![in_pod], left_alone),
         (vec![others[0], in_pod, by_driver, others[1]], left_alone),
     ] {
-        // As `timeout` ends itself, without the wait.
+        // The exit code of `timeout`, without the wait.
         let host = Host { get_policies: "exit 124", processes: &processes, ..HOST };
         assert_removal(&host, code, &called, said);
     }

@@ -1,10 +1,10 @@
-//! What `make` says of itself.
+//! Checks the help text of `make`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The targets that say what they are for, and what they say.
+/// The targets with a description, and the descriptions.
 fn described(makefile: &str) -> BTreeMap<&str, &str> {
     // Recipes are indented, and a variable may hold a colon.
     let rules = makefile.lines().filter(|line| line.starts_with(|of: char| of.is_ascii_alphanumeric()));
@@ -16,10 +16,10 @@ fn every_target_that_says_what_it_is_for_is_listed_by_make_help() {
     let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let makefile = std::fs::read_to_string(repository.join("Makefile")).unwrap();
     let described = described(&makefile);
-    // One that is built of nothing, and one that another comes before.
+    // A target without prerequisites, and one with a prerequisite.
     assert!(described.contains_key("test") && described.contains_key("image"), "{described:?}");
 
-    // `make test` hands its own flags on to what runs this.
+    // `make test` passes its own flags to the program that runs this test.
     let mut make = Command::new("make");
     make.arg("help").current_dir(&repository).env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
     let output = make.output().unwrap();

@@ -1,11 +1,11 @@
-//! The systemd unit that the documentation shows: it is the one in `deploy`, and it is hardened.
+//! The systemd unit in the documentation is equal to the one in `deploy`, and it is hardened.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 const UNIT: &str = "deploy/systemd/qosm.service";
-/// In tenths: below 3.0.
+/// Maximum exposure in tenths: below 3.0.
 const MAX_EXPOSED: &str = "29";
 
 fn repository() -> PathBuf {

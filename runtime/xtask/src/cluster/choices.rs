@@ -1,4 +1,4 @@
-//! What is fixed about a cluster's node, and where a cluster listens.
+//! Fixed names and addresses of a cluster's node, and addresses of a cluster.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
@@ -10,11 +10,11 @@ pub(crate) use crate::state_dir::StateDir;
 
 /// The node's name.
 pub(crate) const NODE: &str = "qosm-test-node";
-/// The cgroup at the top of each hierarchy that holds the node's pods, relative to the hierarchy.
+/// The cgroup at the top of each hierarchy that contains the node's pods, relative to the hierarchy.
 pub(crate) const CGROUP: &str = "qosm-test-node";
-/// The node's sockets and containerd's state: the path of a socket has 107 characters at most, and a checkout's may be longer.
+/// The node's sockets and containerd's state. The path of a socket has at most 107 characters, and a checkout's path may be longer.
 pub(crate) const RUN: &str = "/run/qosm-test-node";
-/// Where the node's containerd serves plug-ins, and not where a containerd of the machine's does.
+/// The NRI socket of the node's containerd, which is not that of the machine's containerd.
 pub(crate) const NRI_SOCKET: &str = "/run/qosm-test-node/nri/nri.sock";
 
 /// Who makes the pods' cgroups: kubelet and runtime themselves, or systemd on their word.
@@ -29,7 +29,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// As kubelet and chart call it.
+    /// The driver's name for the kubelet and the chart.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cgroupfs => "cgroupfs",
@@ -45,7 +45,7 @@ impl Driver {
         }
     }
 
-    /// The group at the top of each hierarchy in which all pods are.
+    /// The cgroup at the top of each hierarchy that contains all pods.
     pub(crate) fn top(self) -> &'static str {
         match self {
             Self::Cgroupfs => CGROUP,
@@ -54,37 +54,36 @@ impl Driver {
     }
 }
 
-/// What was chosen when the cluster was made, and must be the same at the next start of a component.
+/// The choices at the creation of the cluster, which have to stay the same when a component is restarted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Choices {
-    /// Whether there is a node.
+    /// Whether the cluster has a node.
     pub(crate) node: bool,
-    /// The node's driver.
+    /// The cgroup driver of the node.
     #[serde(default)]
     pub(crate) driver: Driver,
-    /// Where the API server listens.
+    /// Address of the API server.
     pub(crate) server: SocketAddrV4,
-    /// Where etcd listens, for clients and for its like.
+    /// Ports of etcd, for clients and for peers.
     pub(crate) etcd: [u16; 2],
-    /// Where the kubelet listens.
+    /// Port of the kubelet.
     pub(crate) kubelet: u16,
 }
 
-/// The API server of a cluster with a node. It is the first of the services' addresses, so it is where pods look for it without
-/// there being a kube-proxy; and it is this machine's, as all of 127.0.0.0/8 is. The port is the one that the service
-/// `kubernetes` always has.
+/// The API server of a cluster with a node. It has the first of the services' addresses, so pods find it without a kube-proxy; and this is
+/// an address of this machine, like all of 127.0.0.0/8. The port is the one that the service `kubernetes` always has.
 const NODE_SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 96, 0, 1), 443);
 
 impl Choices {
-    /// Free ports; the next moment they are the cluster's.
+    /// Chooses free ports, which the cluster uses immediately.
     ///
     /// # Errors
     ///
-    /// When there are none, or the address that pods look for is taken.
+    /// If there are none, or the address that pods use is taken.
     pub(crate) fn make(node: bool, driver: Driver) -> Result<Self> {
         let bind = |address: SocketAddrV4| TcpListener::bind(address);
         let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
-        // All at once, or the same port would be free several times.
+        // Bind all before closing any; otherwise the same port could be chosen several times.
         let listeners = [bind(any), bind(any), bind(any), bind(if node { NODE_SERVER } else { any })];
         let mut ports = [0; 4];
         for (port, listener) in ports.iter_mut().zip(listeners) {
@@ -98,19 +97,19 @@ impl Choices {
         Ok(Self { node, driver, server: SocketAddrV4::new(host, server), etcd: [etcd, peers], kubelet })
     }
 
-    /// The services' addresses.
+    /// The address range of services.
     pub(crate) fn services(&self) -> &'static str {
         if self.node { "127.96.0.0/24" } else { "10.96.0.0/24" }
     }
 }
 
-/// What a cluster keeps in its folder.
+/// Choices that are stored in a cluster's folder.
 impl StateDir {
-    /// What was chosen when the cluster was made; `None` where there is no cluster.
+    /// The choices of the cluster; `None` if there is no cluster.
     ///
     /// # Errors
     ///
-    /// When the file is there and says something else.
+    /// If the file exists but is invalid.
     pub(crate) fn choices(&self) -> Result<Option<Choices>> {
         let file = self.path("cluster.json");
         match fs::read_to_string(&file) {
@@ -120,11 +119,11 @@ impl StateDir {
         }
     }
 
-    /// The same, where a cluster is needed.
+    /// The choices of a cluster that has to exist.
     ///
     /// # Errors
     ///
-    /// Where there is none.
+    /// If there is none.
     pub(crate) fn chosen(&self) -> Result<Choices> {
         match self.choices()? {
             Some(choices) => Ok(choices),
@@ -132,7 +131,7 @@ impl StateDir {
         }
     }
 
-    /// Keeps what was chosen.
+    /// Stores the choices.
     ///
     /// # Errors
     ///

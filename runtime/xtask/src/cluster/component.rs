@@ -1,4 +1,4 @@
-//! The components: their command lines, and how to tell that they are ready.
+//! The components: their command lines, and their readiness.
 
 use std::process::Command;
 
@@ -23,18 +23,18 @@ pub(crate) enum Component {
 }
 
 impl Component {
-    /// Those of the control plane, in the order in which they are started.
+    /// The components of the control plane, in the order in which they are started.
     pub(crate) const CONTROL_PLANE: [Self; 4] = [Self::Etcd, Self::Apiserver, Self::ControllerManager, Self::Scheduler];
-    /// Those of the node.
+    /// The components of the node.
     pub(crate) const NODE: [Self; 2] = [Self::Containerd, Self::Kubelet];
 
-    /// All that a cluster has.
+    /// All components of a cluster.
     pub(crate) fn of(choices: &Choices) -> Vec<Self> {
         let node = if choices.node { Self::NODE.as_slice() } else { &[] };
         Self::CONTROL_PLANE.iter().chain(node).copied().collect()
     }
 
-    /// Its name: that of its log, its record and on the command line.
+    /// Name of the component: in its log, its record and on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -46,7 +46,7 @@ impl Component {
         }
     }
 
-    /// An argument that only this cluster's component has.
+    /// An argument that identifies this cluster's component.
     pub(crate) fn mark(self, state: &StateDir) -> String {
         match self {
             Self::Etcd => format!("--data-dir={}", state.text("etcd")),
@@ -58,7 +58,7 @@ impl Component {
         }
     }
 
-    /// Its command line.
+    /// The component's command line.
     pub(crate) fn command(self, state: &StateDir, choices: &Choices, programs: &Programs) -> Command {
         let flags = match self {
             Self::Etcd => etcd(state, choices),
@@ -78,20 +78,20 @@ impl Component {
         };
         let mut command = Command::new(program);
         command.args(flags.into_iter().map(|(flag, value)| format!("--{flag}={value}")));
-        // containerd looks for its shim beside itself; what either of them runs is named by its path.
+        // containerd finds its shim next to itself; other programs are named by their paths.
         command
     }
 
-    /// Questions to kubectl whose answers tell that it is ready, and what each answer must hold; none where having been started is
-    /// enough, since the next component asks for it.
+    /// kubectl commands whose output shows that the component is ready, each with the text that the output has to contain. Empty if it is
+    /// enough that the component was started, since the next component needs it.
     pub(crate) fn readiness(self) -> &'static [(&'static [&'static str], &'static str)] {
         match self {
             Self::Apiserver => &[(&["get", "--raw", "/readyz"], "ok")],
-            // The first thing that it does for a namespace, and that pods wait for.
+            // The first thing that it creates in a namespace, which pods wait for.
             Self::ControllerManager => {
                 &[(&["get", "--namespace=default", "serviceaccount/default", "--output=name"], "default")]
             }
-            // Started again it is not there at once, but what it said before still stands: so it is asked itself first.
+            // After a restart its old status is still on the API server, so query the kubelet itself first.
             Self::Kubelet => &[
                 (&["get", "--raw", "/api/v1/nodes/qosm-test-node/proxy/healthz"], "ok"),
                 (&["get", "node", NODE, "--output=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}"], "True"),
@@ -122,7 +122,7 @@ fn apiserver(state: &StateDir, choices: &Choices) -> Flags {
         ("secure-port", choices.server.port().to_string()),
         ("cert-dir", state.text("apiserver")),
         ("service-cluster-ip-range", choices.services().to_owned()),
-        // There is one server, and pods reach it by the service's own address.
+        // There is one server, and pods reach it by the service's address.
         ("endpoint-reconciler-type", "none".to_owned()),
         ("authorization-mode", "Node,RBAC".to_owned()),
         ("enable-admission-plugins", "NodeRestriction".to_owned()),
@@ -136,7 +136,7 @@ fn apiserver(state: &StateDir, choices: &Choices) -> Flags {
         ("allow-privileged", "true".to_owned()),
         ("audit-policy-file", state.text("audit-policy.yaml")),
         ("audit-log-path", state.text("audit.log")),
-        // When asked to end it ends, rather than let its clients go one by one over a minute.
+        // Ends immediately on request, instead of draining its clients for a minute.
         ("shutdown-delay-duration", "0s".to_owned()),
     ]
 }
@@ -146,7 +146,7 @@ fn controller_manager(state: &StateDir) -> Flags {
         ("kubeconfig", state.text("controller-manager.kubeconfig")),
         ("leader-elect", "false".to_owned()),
         ("secure-port", "0".to_owned()),
-        // Each controller with the rights of its own, as in a real cluster.
+        // Each controller has its own permissions, as in a real cluster.
         ("use-service-account-credentials", "true".to_owned()),
         ("service-account-private-key-file", state.text("service-accounts.key")),
         ("root-ca-file", state.text("apiserver/apiserver.crt")),
@@ -172,7 +172,7 @@ fn kubelet(state: &StateDir) -> Flags {
     ]
 }
 
-/// `ctr`'s flags before its verb.
+/// `ctr` with the flags that come before its verb.
 pub(crate) fn ctr(programs: &Programs) -> Command {
     let mut command = Command::new(&programs.ctr);
     command.arg("--address").arg(format!("{RUN}/containerd.sock")).args(["--namespace", "k8s.io"]);

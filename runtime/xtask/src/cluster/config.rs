@@ -1,4 +1,4 @@
-//! The files that the components are started with: tokens and keys, kubeconfigs, and what a node is configured by.
+//! The files that the components are started with: tokens and keys, kubeconfigs, and the node's configuration.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::choices::{Choices, Driver, NRI_SOCKET, RUN, StateDir};
 use super::programs::Programs;
 use crate::keys;
 
-/// Who talks to the API server: the kubeconfig's name, the user, its group.
+/// Users of the API server: name of the kubeconfig, user, group.
 const USERS: [(&str, &str, &str); 4] = [
     ("admin", "qosm-test-admin", "system:masters"),
     ("controller-manager", "system:kube-controller-manager", ""),
@@ -18,20 +18,19 @@ const USERS: [(&str, &str, &str); 4] = [
     ("kubelet", "system:node:qosm-test-node", "system:nodes"),
 ];
 
-/// The image of pods' sandboxes.
+/// The image of pod sandboxes.
 pub(crate) const PAUSE: &str = "qosm.test/pause:1";
-/// A shell for tests, under the name that it has in the world's largest registry: the examples' pods run here too.
+/// A shell for tests, under its name in Docker Hub, so that the pods of examples run here too.
 pub(crate) const BUSYBOX: &str = "docker.io/library/busybox:1";
 
-/// Where pods have their addresses, for those that do not use the host's: a range for tests of networks (RFC 2544), which is in
-/// nobody's way.
+/// Addresses of pods that do not use the host's network: a range for network tests (RFC 2544), which collides with no real network.
 const PODS: &str = "198.18.213.0/24";
 
-/// All files for the control plane, unless they are there.
+/// Writes all files for the control plane, unless they exist.
 ///
 /// # Errors
 ///
-/// When one cannot be made.
+/// When one cannot be written.
 pub(crate) fn control_plane(state: &StateDir, choices: &Choices) -> Result<()> {
     state.make("")?;
     for folder in ["etcd", "apiserver"] {
@@ -51,11 +50,11 @@ pub(crate) fn control_plane(state: &StateDir, choices: &Choices) -> Result<()> {
     state.write("tokens.csv", &tokens)
 }
 
-/// All files for the node, unless they are there.
+/// Writes all files for the node, unless they exist.
 ///
 /// # Errors
 ///
-/// When one cannot be made.
+/// When one cannot be written.
 pub(crate) fn node(state: &StateDir, choices: &Choices, programs: &Programs) -> Result<()> {
     for folder in ["containerd", "kubelet", "manifests", "pod-logs", "cni"] {
         state.make(folder)?;
@@ -70,8 +69,8 @@ pub(crate) fn node(state: &StateDir, choices: &Choices, programs: &Programs) -> 
 /// The chart's values for this node.
 pub(crate) const VALUES: &str = "qosm-values.json";
 
-/// What such a cluster lacks (a network of services, a registry), and where its kubelet and its cgroups are. What the agent keeps
-/// goes with the cluster's folder.
+/// What such a cluster lacks (a service network, a registry), and the paths of its kubelet and its cgroups. The agent's state is in the
+/// cluster's folder.
 fn values(state: &StateDir, driver: Driver) -> String {
     let values = json!({
         "image": {"pullPolicy": "Never"},
@@ -86,11 +85,11 @@ fn values(state: &StateDir, driver: Driver) -> String {
     format!("{values:#}\n")
 }
 
-/// One event for each request, when it is answered: enough to see who used which verb on what.
+/// Logs one event for each answered request: enough to see which user used which verb on which object.
 const AUDIT: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
-/// The key that signs the service accounts' tokens, and the certificate by which the kubelet knows the API server.
+/// Creates the key that signs service account tokens, and the certificate by which the kubelet authenticates the API server.
 fn make_keys(state: &StateDir) -> Result<()> {
     keys::private(state, "service-accounts.key")?;
     keys::openssl(state, &["pkey", "-in", "service-accounts.key", "-pubout", "-out", "service-accounts.pub"])?;
@@ -103,7 +102,7 @@ fn make_keys(state: &StateDir) -> Result<()> {
 fn kubeconfig(state: &StateDir, choices: &Choices, user: &str, token: &str) -> String {
     let cluster = json!({
         "server": format!("https://{}", choices.server),
-        // The API server makes it for itself at its first start.
+        // The API server creates this certificate for itself at its first start.
         "certificate-authority": state.text("apiserver/apiserver.crt"),
     });
     let config = json!({
@@ -115,7 +114,7 @@ fn kubeconfig(state: &StateDir, choices: &Choices, user: &str, token: &str) -> S
     format!("{config:#}\n")
 }
 
-/// An own root and state, so that no other containerd's images or containers are seen; and what a machine asks for where root
+/// A separate root and state, so that images and containers of other containerds are not visible; and settings for machines on which root
 /// lacks `CAP_SYS_RESOURCE` or there is no overlayfs.
 fn containerd(state: &StateDir, driver: Driver, programs: &Programs) -> String {
     let root = state.text("containerd");
@@ -143,7 +142,7 @@ fn containerd(state: &StateDir, driver: Driver, programs: &Programs) -> String {
     )
 }
 
-/// Each pod on a wire of its own to the host; no way out, so nothing is changed in the host's packet filter.
+/// Each pod has a link of its own to the host and no route further, so the host's packet filter is not changed.
 fn network(state: &StateDir) -> String {
     let addresses = json!({
         "type": "host-local", "dataDir": state.text("cni-addresses"),
@@ -159,7 +158,7 @@ fn kubelet(state: &StateDir, choices: &Choices) -> String {
     let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "port": choices.kubelet, "healthzPort": 0,
-        // `kubectl exec` and `logs` come through the API server, which shows this certificate.
+        // `kubectl exec` and `logs` come from the API server, which presents this certificate.
         "authentication": {
             "anonymous": {"enabled": false}, "webhook": {"enabled": true},
             "x509": {"clientCAFile": state.text("apiserver-client.crt")},
@@ -169,14 +168,15 @@ fn kubelet(state: &StateDir, choices: &Choices) -> String {
         "cgroupDriver": choices.driver.name(), "cgroupRoot": choices.driver.root(), "failCgroupV1": false,
         "staticPodPath": state.text("manifests"), "podLogsDir": state.text("pod-logs"),
         "volumePluginDir": state.text("kubelet/volume-plugins"),
-        // Whatever the machine has left is enough for tests, and its swap, packet filter and DNS are none of their business.
+        // Tests may use all resources of the machine, and must not change its swap, packet filter and DNS.
         "evictionHard": {}, "imageGCHighThresholdPercent": 100, "failSwapOn": false, "makeIPTablesUtilChains": false,
         "resolvConf": "",
-        // Root may lack CAP_SYS_RESOURCE, without which a process cannot lower its own `oom_score_adj`.
+        // Without CAP_SYS_RESOURCE, which root may lack, a process cannot lower its own `oom_score_adj`.
         "oomScoreAdj": 0,
     });
     if choices.driver == Driver::Systemd {
-        // As kubelets have it from 1.37 on: it protects and throttles memory itself, and is a second owner of what memory QoS holds.
+        // The default of kubelets from 1.37 on: the kubelet protects and throttles memory itself, as a second owner of the knobs of memory
+        // QoS.
         config["featureGates"] = json!({"MemoryQoS": true});
         config["memoryReservationPolicy"] = "TieredReservation".into();
     }

@@ -1,5 +1,5 @@
-//! Ending a cluster. There is one way, whether it is well or has crashed: everything is killed that is the cluster's, and what it
-//! left on the machine is taken away. Nothing of it is kept, so nothing has to be ended in good order.
+//! Stops a cluster. There is one way for healthy and crashed clusters: all of its processes are killed, and everything that it left on the
+//! machine is removed. No data is kept, so a clean shutdown is unnecessary.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::undo;
 use crate::process::Process;
 use crate::{command, state_dir};
 
-/// Ends everything and removes the folder. Where there is no cluster, says so.
+/// Kills all components and removes the folder. Prints a message if there is no cluster.
 ///
 /// # Errors
 ///
@@ -20,10 +20,10 @@ use crate::{command, state_dir};
 pub(crate) fn run(state: &StateDir) -> Result<()> {
     let choices = state.choices().unwrap_or_default();
     let has_node = undo::has_node(state)?;
-    // The kubelet first: it would start pods again.
+    // The kubelet first: it would restart pods.
     for component in Component::NODE.into_iter().rev().chain(Component::CONTROL_PLANE.into_iter().rev()) {
         let recorded = Process::running(state, component.name());
-        // The folder may have been removed, with the records, while the cluster ran.
+        // The folder, and with it the records, may have been removed while the cluster ran.
         for process in recorded.into_iter().chain(Process::with_argument(&component.mark(state))) {
             process.end(Duration::ZERO)?;
         }
@@ -44,11 +44,11 @@ pub(crate) fn run(state: &StateDir) -> Result<()> {
     Ok(())
 }
 
-/// Takes away what another cluster's node left on this machine, if nothing of that cluster runs any more.
+/// Removes what the node of another cluster left on this machine, if nothing of that cluster runs any more.
 ///
 /// # Errors
 ///
-/// What could not be put back.
+/// What could not be removed.
 pub(crate) fn forget_ended_owner(state: &StateDir) -> Result<()> {
     let Some(owner) = undo::owner()?.filter(|owner| owner != state.dir()) else { return Ok(()) };
     let owner = StateDir::at(owner)?;
@@ -63,7 +63,7 @@ pub(crate) fn forget_ended_owner(state: &StateDir) -> Result<()> {
     run(&owner)
 }
 
-/// Whether a folder is a cluster's, even if nothing in it can be read any more.
+/// Whether a folder is a cluster's, even if its content is unreadable.
 fn is_ours(dir: &Path) -> bool {
     dir.join("cluster.json").exists()
 }

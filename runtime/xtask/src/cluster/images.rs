@@ -1,4 +1,4 @@
-//! The images that a node starts with, made by hand: there is no registry in reach.
+//! The images that a node starts with, built here: there is no registry.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,18 +14,18 @@ use crate::image::{Image, REPOSITORY, write_qosm};
 use crate::tree::Tree;
 use crate::workspace::Workspace;
 
-/// Makes both images and gives them to the node's containerd, unless it has them.
+/// Builds both images and imports them into the node's containerd, unless it has them.
 ///
 /// # Errors
 ///
-/// When one cannot be made, or is refused.
+/// If an image cannot be built or imported.
 pub(crate) fn import_own(state: &StateDir, programs: &Programs) -> Result<()> {
     let known = command::output(ctr(programs).args(["images", "list", "--quiet"]))?;
     if [PAUSE, BUSYBOX].iter().all(|image| known.lines().any(|line| line == *image)) {
         return Ok(());
     }
     let tree = busybox(programs)?;
-    // A sandbox's process does nothing but be there, and busybox can do that too.
+    // The process of a sandbox only has to exist, for which busybox is enough.
     let images: [(&str, &[&str]); 2] = [(PAUSE, &["/bin/busybox", "sleep", "2147483647"]), (BUSYBOX, &["/bin/sh"])];
     for (name, entrypoint) in images {
         let file = state.path("image.tar");
@@ -36,27 +36,27 @@ pub(crate) fn import_own(state: &StateDir, programs: &Programs) -> Result<()> {
     Ok(())
 }
 
-/// Gives the node's containerd the images of a file.
+/// Imports the images of a file into the node's containerd.
 ///
 /// # Errors
 ///
-/// When it does not take them.
+/// If containerd refuses them.
 pub(crate) fn import(programs: &Programs, file: &Path) -> Result<()> {
     command::output(ctr(programs).args(["images", "import"]).arg(file)).map(drop)
 }
 
-/// Makes the image of what was built in this workspace, named as the chart names it, and gives it to the node.
+/// Builds the image of this workspace's programs under the chart's default name, and imports it into the node's containerd.
 ///
 /// # Errors
 ///
-/// When something is not built, or the image is refused.
+/// If something is not built, or the image is refused.
 pub(crate) fn import_qosm(workspace: &Workspace, state: &StateDir, programs: &Programs) -> Result<()> {
     let file = state.path("qosm-image.tar");
     write_qosm(workspace, &format!("{REPOSITORY}:{}", env!("CARGO_PKG_VERSION")), &file)?;
     import(programs, &file)
 }
 
-/// busybox under all its names.
+/// busybox, with links for all its commands.
 fn busybox(programs: &Programs) -> Result<Tree> {
     let mut tree = Tree::default();
     tree.add_program(&programs.busybox, Path::new("/bin/busybox"))?;

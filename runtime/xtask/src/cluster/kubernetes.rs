@@ -1,4 +1,4 @@
-//! Kubernetes' binaries, built with Go as those of an ordinary module.
+//! Kubernetes' binaries, built with Go as commands of an ordinary module.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use serde::Deserialize;
 
 use crate::{command, go};
 
-/// A Go module that does nothing but require Kubernetes'.
+/// A Go module that only requires Kubernetes.
 pub(crate) struct Module {
     folder: PathBuf,
     version: String,
 }
 
 impl Module {
-    /// Kubernetes' repository replaces the modules that it publishes beside itself by folders of its own, which Go does not hear
-    /// in a module that is only required. So this one replaces them by what was published.
+    /// Kubernetes' repository replaces modules that it also publishes by its own folders. Go ignores such replacements in a required
+    /// module, so this module replaces them by the published versions.
     ///
     /// # Errors
     ///
-    /// When there is no Go, or the module cannot be downloaded.
+    /// If there is no Go, or the module cannot be downloaded.
     pub(crate) fn of_kubernetes(cache: &Path, version: &str) -> Result<Self> {
-        /// What `go mod download -json` prints of a module.
+        /// Output of `go mod download -json` for a module.
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
         struct Downloaded {
@@ -49,7 +49,7 @@ impl Module {
     /// When Go does not build it.
     pub(crate) fn build(&self, name: &str, file: &Path) -> Result<()> {
         let version = &self.version;
-        // What asks the server for its version, as Helm does, must not take this one for an unknown.
+        // Sets the version, because clients that ask the server for it, such as Helm, must not get an unknown one.
         let mut flags = "-s -w".to_owned();
         let mut numbers = version.split('.');
         for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -66,7 +66,7 @@ impl Module {
     }
 }
 
-/// The requirement, and a replacement for each module that theirs replaces by a folder.
+/// A go.mod with the requirement, and a replacement for each module that `theirs` replaces by a folder.
 fn go_mod(theirs: &str, version: &str) -> String {
     let go = theirs.lines().find(|line| line.starts_with("go ")).unwrap_or("go 1.26.0");
     let published = version.split_once('.').map_or(version, |(_, rest)| rest);

@@ -1,5 +1,5 @@
-//! What a cluster is made of, and how it is had: Debian's packages are unpacked, Kubernetes' own binaries are downloaded where
-//! their server is in reach and built with Go otherwise, as containerd is. All of it lies in the user's cache, by version.
+//! The programs of a cluster, in the user's cache by version: Debian's packages are unpacked; Kubernetes' own binaries are downloaded if
+//! the server is in reach, else built with Go, as containerd is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::download::Download;
 use crate::workspace::{Workspace, keep};
 use crate::{command, containerd, go, setup};
 
-/// The version of everything that Kubernetes' own repository holds.
+/// The version of all programs of Kubernetes' own repository.
 pub(crate) const KUBERNETES: &str = "1.36.3";
 
-/// Binaries of Kubernetes' own repository: built one after the other, each needs little beyond what the ones before it needed.
+/// Binaries of Kubernetes' own repository. They are built one after the other, since each reuses most of what the previous ones compiled.
 const OF_KUBERNETES: [&str; 5] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"];
 
 const HELM: &str = "4.3.1";
@@ -25,10 +25,10 @@ const ETCD: Packaged = ("etcd-server", "usr/bin", "etcd");
 const RUNC: Packaged = ("runc", "usr/sbin", "runc");
 const CNI: Packaged = ("containernetworking-plugins", "usr/lib/cni", "ptp");
 const BUSYBOX: Packaged = ("busybox-static", "bin", "busybox");
-/// Unpacked alone: an installed Prometheus would be started.
+/// Unpacked only, because an installed Prometheus would be started.
 const PROMTOOL: Packaged = ("prometheus", "usr/bin", "promtool");
 
-/// Where each program is.
+/// The path of each program.
 #[derive(Debug)]
 pub(crate) struct Programs {
     /// etcd.
@@ -45,26 +45,26 @@ pub(crate) struct Programs {
     pub(crate) kubectl: PathBuf,
     /// helm.
     pub(crate) helm: PathBuf,
-    /// containerd; its shim lies beside it.
+    /// containerd; its shim is next to it.
     pub(crate) containerd: PathBuf,
     /// containerd's command line.
     pub(crate) ctr: PathBuf,
     /// runc.
     pub(crate) runc: PathBuf,
-    /// The folder of the CNI plugins.
+    /// Folder of the CNI plugins.
     pub(crate) cni: PathBuf,
     /// A statically linked busybox, for the images.
     pub(crate) busybox: PathBuf,
-    /// What plays Prometheus' alerts.
+    /// Runs the tests of Prometheus' alerts.
     pub(crate) promtool: PathBuf,
 }
 
 impl Programs {
-    /// Gets and builds what is not there.
+    /// Downloads and builds the missing programs.
     ///
     /// # Errors
     ///
-    /// What is neither there nor can be had, with what to install for it.
+    /// What is missing and cannot be installed; the error says which command to run.
     pub(crate) fn build(workspace: &Workspace) -> Result<Self> {
         let cache = cache(workspace)?;
         setup::program("openssl", "keys for the cluster", "openssl")?;
@@ -88,11 +88,11 @@ impl Programs {
         Self::find(workspace)
     }
 
-    /// Where everything is.
+    /// The paths of all programs.
     ///
     /// # Errors
     ///
-    /// When something is not there yet.
+    /// If a program is not there yet.
     pub(crate) fn find(workspace: &Workspace) -> Result<Self> {
         let cache = cache(workspace)?;
         let build = "run `cargo xtask cluster build`";
@@ -126,7 +126,7 @@ impl Programs {
         })
     }
 
-    /// A kubectl that speaks with a cluster as its administrator.
+    /// A kubectl command with the permissions of the cluster's administrator.
     pub(crate) fn kubectl(&self, state: &super::StateDir) -> Command {
         let mut kubectl = Command::new(&self.kubectl);
         kubectl.arg("--kubeconfig").arg(state.path("admin.kubeconfig")).arg("--request-timeout=5s");
@@ -143,7 +143,7 @@ fn bin(cache: &Path) -> PathBuf {
     cache.join("bin")
 }
 
-/// Downloads the binaries, or builds those that cannot be had.
+/// Downloads the binaries, and builds those that cannot be downloaded.
 fn kubernetes(cache: &Path, wanted: &[&str]) -> Result<()> {
     let mut module = None;
     let mut reachable = true;

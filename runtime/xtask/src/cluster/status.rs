@@ -1,4 +1,4 @@
-//! What runs, and what it last said.
+//! The state of the components, and their last log lines.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::choices::StateDir;
 use super::component::Component;
 use crate::process::{Process, tail};
 
-/// Prints each component. The exit status is bad unless all run.
+/// Prints each component. The exit code is a failure unless all run.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What a node does to its machine outside of the cluster's folder: noted before it starts, and put back when it has gone.
+//! Changes of a node to its machine outside of the cluster's folder: recorded before the node starts, and undone after it has ended.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::{cgroup, command};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// What a kubelet sets to its liking when it starts; the last one is the network plugin's.
+/// Sysctls that a kubelet sets when it starts; the last one is set by the network plugin.
 const SYSCTLS: [&str; 7] = [
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -25,7 +25,7 @@ const SYSCTLS: [&str; 7] = [
     "net/ipv4/ip_forward",
 ];
 
-/// Folders that kubelet, containerd and the plugins make outside of their configured folders.
+/// Folders that kubelet, containerd and the plugins create outside of their configured folders.
 const FOLDERS: [&str; 11] = [
     "/etc/cni",
     "/opt/cni",
@@ -40,25 +40,25 @@ const FOLDERS: [&str; 11] = [
     "/var/log/pods",
 ];
 
-/// The machine before there was a node.
+/// The state of the machine before there was a node.
 #[derive(Debug, Serialize, Deserialize)]
 struct Before {
     /// The cluster's folder.
     owner: PathBuf,
-    /// Whose pods' cgroups they are.
+    /// The cgroup driver of the node.
     #[serde(default)]
     driver: Driver,
-    /// Each sysctl that was there.
+    /// Values of the existing sysctls.
     sysctls: BTreeMap<String, String>,
-    /// Each folder that was not.
+    /// Folders that did not exist.
     absent: Vec<PathBuf>,
 }
 
-/// Notes how the machine is, and makes the node's cgroup.
+/// Records the state of the machine, and creates the node's cgroup.
 ///
 /// # Errors
 ///
-/// When another cluster's node is there, or something cannot be made.
+/// If there is another cluster's node, or something cannot be created.
 pub(crate) fn note(state: &StateDir, driver: Driver) -> Result<()> {
     refuse_another(state)?;
     if read()?.is_some() {
@@ -81,7 +81,7 @@ pub(crate) fn note(state: &StateDir, driver: Driver) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When one has, or had and was not taken down.
+/// If another cluster has a node, or had one that was not removed.
 pub(crate) fn refuse_another(state: &StateDir) -> Result<()> {
     match read()? {
         Some(before) if before.owner != state.dir() => {
@@ -92,11 +92,11 @@ pub(crate) fn refuse_another(state: &StateDir) -> Result<()> {
     }
 }
 
-/// Makes sure that there are no pods yet where this node's would be: systemd's slice of them has one name on every machine.
+/// Makes sure that there are no pods yet in the cgroup of this node's pods: systemd's slice of pods has the same name on every machine.
 ///
 /// # Errors
 ///
-/// When there are.
+/// If there are any.
 pub(crate) fn refuse_anothers_pods(driver: Driver) -> Result<()> {
     if driver == Driver::Systemd {
         ensure!(
@@ -113,7 +113,7 @@ pub(crate) fn refuse_anothers_pods(driver: Driver) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When what was noted cannot be read.
+/// When the record cannot be read.
 pub(crate) fn owner() -> Result<Option<PathBuf>> {
     Ok(read()?.map(|before| before.owner))
 }
@@ -122,16 +122,16 @@ pub(crate) fn owner() -> Result<Option<PathBuf>> {
 ///
 /// # Errors
 ///
-/// When what was noted cannot be read.
+/// When the record cannot be read.
 pub(crate) fn has_node(state: &StateDir) -> Result<bool> {
     Ok(read()?.is_some_and(|before| before.owner == state.dir()))
 }
 
-/// Removes mounts, cgroups and folders of a node that has ended, and sets back the sysctls.
+/// Removes mounts, cgroups and folders of a node that has ended, and restores the sysctls.
 ///
 /// # Errors
 ///
-/// What could not be put back; all the rest is.
+/// What could not be restored; everything else is.
 pub(crate) fn sweep(state: &StateDir) -> Result<()> {
     remove_shim_sockets();
     let mut left = Vec::new();
@@ -160,7 +160,7 @@ pub(crate) fn sweep(state: &StateDir) -> Result<()> {
     }
 }
 
-/// Ends whatever still runs in the node's cgroups, and removes them.
+/// Kills all processes in the node's cgroups, and removes the cgroups.
 ///
 /// # Errors
 ///
@@ -168,13 +168,13 @@ pub(crate) fn sweep(state: &StateDir) -> Result<()> {
 pub(crate) fn end_pods() -> Result<()> {
     let driver = read()?.map_or_else(Driver::default, |before| before.driver);
     if driver == Driver::Systemd {
-        // It would make the groups of units again that it takes to be there.
+        // systemd would recreate the cgroups of units that it considers active.
         command::output(Command::new("systemctl").args(["stop", driver.top()]))?;
     }
     cgroups(driver).iter().try_for_each(|group| cgroup::remove(group))
 }
 
-/// What was noted, in the node's folder for sockets.
+/// Name of the record, in the folder of the node's sockets.
 const NOTE: &str = "before.json";
 
 fn file() -> PathBuf {
@@ -189,23 +189,23 @@ fn read() -> Result<Option<Before>> {
     }
 }
 
-/// The hierarchies: one on v2, one a controller on v1.
+/// The hierarchies: one on v2, one for each controller on v1.
 fn hierarchies() -> Vec<PathBuf> {
     let root = PathBuf::from(CGROUPS);
     if root.join("cgroup.controllers").exists() {
         return vec![root];
     }
     let below = fs::read_dir(&root).into_iter().flatten().flatten().map(|entry| entry.path());
-    // Where controllers share a hierarchy each single name is a link to it.
+    // If controllers share a hierarchy, the name of each is a symbolic link to it.
     below.filter(|path| path.join("cgroup.procs").exists() && !path.is_symlink()).collect()
 }
 
-/// The node's groups that are there.
+/// The existing cgroups of the node.
 fn cgroups(driver: Driver) -> Vec<PathBuf> {
     hierarchies().into_iter().map(|hierarchy| hierarchy.join(driver.top())).filter(|group| group.exists()).collect()
 }
 
-/// A kubelet makes its groups below one that must be there.
+/// Creates the cgroup in which the kubelet creates its own; the kubelet requires it to exist.
 fn make_cgroup(driver: Driver) -> Result<()> {
     if driver == Driver::Systemd {
         return Ok(());
@@ -215,7 +215,7 @@ fn make_cgroup(driver: Driver) -> Result<()> {
         if !group.exists() {
             fs::create_dir(&group).with_context(|| format!("{} cannot be made", group.display()))?;
         }
-        // On v1 a group without CPUs and memory nodes takes no processes.
+        // On v1, a cgroup without CPUs and memory nodes accepts no processes.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             let copy = |text: String| fs::write(group.join(file), text.trim_end());
             if hierarchy.ends_with("cpuset") {
@@ -223,10 +223,10 @@ fn make_cgroup(driver: Driver) -> Result<()> {
                 copied.with_context(|| format!("{} cannot be written", group.join(file).display()))?;
             }
         }
-        // On v2 it has the controllers that the one above hands down.
+        // On v2, the cgroup has the controllers that its parent enables.
         if let Ok(controllers) = fs::read_to_string(hierarchy.join("cgroup.controllers")) {
             for controller in controllers.split_whitespace() {
-                // One that cannot be handed down is one that the kubelet must do without.
+                // The kubelet runs without controllers that cannot be enabled.
                 let _ = fs::write(hierarchy.join("cgroup.subtree_control"), format!("+{controller}"));
             }
         }
@@ -234,19 +234,19 @@ fn make_cgroup(driver: Driver) -> Result<()> {
     Ok(())
 }
 
-/// containerd's shims listen in a folder that all containerds of a machine share, and one that was killed leaves its socket there.
+/// Removes the sockets of killed shims, which are in a folder that all containerds of a machine share.
 fn remove_shim_sockets() {
     let tasks = Path::new(RUN).join("containerd/io.containerd.runtime.v2.task/k8s.io");
     for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
         let address = fs::read_to_string(task.path().join("address")).unwrap_or_default();
         if let Some(socket) = address.trim().strip_prefix("unix://").filter(|path| path.contains("/containerd/s/")) {
-            // It may have been one that others of the same pod had, too.
+            // Containers of the same pod share a socket, so it may be gone already.
             let _ = fs::remove_file(socket);
         }
     }
 }
 
-/// Takes away the mounts in these folders, the last one first.
+/// Unmounts everything in these folders, the last mount first.
 fn unmount(folders: &[&Path]) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("the mounts cannot be read")?;
     for point in mount_points(&mounts, folders).iter().rev() {
@@ -255,10 +255,10 @@ fn unmount(folders: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// The mount points in these folders, in the order in which they were made (proc_pid_mountinfo(5): the fifth field).
+/// The mount points in these folders, in mount order (proc_pid_mountinfo(5): the fifth field).
 fn mount_points(mountinfo: &str, folders: &[&Path]) -> Vec<PathBuf> {
     let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
-    // A blank in a path is written as a number, so that it separates nothing.
+    // A space in a path is escaped, so it is no separator.
     let points = points.map(|point| PathBuf::from(point.replace("\\040", " ")));
     points.filter(|point| folders.iter().any(|folder| point.starts_with(folder))).collect()
 }

@@ -1,4 +1,4 @@
-//! Starting a cluster or one of its components, and stopping one.
+//! Starts a cluster or one of its components, and stops one.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::interrupt::Interrupt;
 use crate::process::{Process, tail};
 use crate::workspace::Workspace;
 
-/// How long a component may take to be ready. They take seconds; a machine that is busy takes longer.
+/// Time limit for a component to be ready. Components take seconds, and longer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How long a component may take to end when it is asked to.
+/// Time limit for a component to end.
 const FAREWELL: Duration = Duration::from_secs(15);
 
-/// Starts a cluster, or what of it does not run, and waits until all is ready. Interrupted, it takes everything away again; after
-/// a failure it leaves what there is, to be looked at.
+/// Starts a cluster, or the components of it that do not run, and waits until all are ready. On an interrupt it removes everything again;
+/// after a failure it leaves everything for inspection.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub(crate) fn run(workspace: &Workspace, state: &StateDir, programs: &Programs, 
 ///
 /// # Errors
 ///
-/// When there is no cluster, or the component does not start.
+/// If there is no cluster, or the component does not start.
 pub(crate) fn start(state: &StateDir, programs: &Programs, component: Component) -> Result<()> {
     let choices = state.chosen()?;
     ensure!(Component::of(&choices).contains(&component), "the cluster has no node: it was started without --node");
@@ -86,7 +86,7 @@ pub(crate) fn stop(state: &StateDir, component: Component) -> Result<()> {
     Ok(())
 }
 
-/// What was chosen, now or when the cluster was made.
+/// The choices of the existing cluster, or new ones.
 fn choose(workspace: &Workspace, state: &StateDir, wanted: &Up) -> Result<Choices> {
     let Up { node, cgroup_driver: driver, .. } = *wanted;
     if let Some(choices) = state.choices()? {
@@ -94,7 +94,7 @@ fn choose(workspace: &Workspace, state: &StateDir, wanted: &Up) -> Result<Choice
         ensure!(choices.node || !node, "the cluster in {dir} was made without a node: take it down first");
         return Ok(choices);
     }
-    // `down` removes the folder with all that is in it. The one in the target directory is ours whatever a `down` that was cut off left.
+    // `down` removes the whole folder. The default folder belongs to this program, even if an interrupted `down` left something in it.
     if state.dir() == super::default_dir(workspace) {
         crate::state_dir::remove(state.dir())?;
     }

@@ -1,4 +1,4 @@
-//! Batch work: processes of a BestEffort pod that compress the same page again and again, as fast as they may.
+//! Batch work: processes of a BestEffort pod that repeatedly compress the same page, as fast as they can.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ use crate::demo::server::write_page;
 /// Size of the page in bytes.
 const PAGE: u32 = 256 * 1024;
 
-/// The work while it runs; ends when dropped.
+/// The running batch work; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Batch {
     process: Child,
@@ -29,7 +29,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Starts that many processes in the container's groups.
+    /// Starts this number of processes in the container's cgroups.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Batch {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", script, "sh", &processes.to_string()]).env("PROCS", procs.join(" "));
         shell.env("PAGE", folder.path().join("page.html")).stdin(Stdio::null()).stdout(Stdio::piped());
-        // A process group of its own: all of it is ended together.
+        // A process group of its own, which is ended as a whole.
         let mut process = shell.process_group(0).spawn().context("the batch work cannot be started")?;
         let pages = Arc::new(AtomicU64::new(0));
         let counter = process.stdout.take().map(|output| {
@@ -67,7 +67,7 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         command::signal_group(&self.process, Signal::KILL);
-        // Whatever is left of it is ended with its cgroup.
+        // Removing the cgroup kills the remaining processes.
         let _ = command::wait(&mut self.process, Duration::from_secs(10));
         if let Some(counter) = self.counter.take() {
             let _ = counter.join();

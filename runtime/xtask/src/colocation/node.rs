@@ -1,4 +1,4 @@
-//! The node's two pods, and what the agent is configured with.
+//! The node's two pods, and the agent's configuration.
 
 use serde_json::{Value, json};
 
@@ -22,12 +22,12 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// A cpuset has at least two CPUs: on a small machine that is most of it.
+    /// A cpuset has at least two CPUs, which is a large part of a small machine.
     pub(crate) fn for_cpus(cpus: usize) -> Self {
         if cpus < 8 { Self::CfsQuota } else { Self::Cpuset }
     }
 
-    /// As `cpuSuppressPolicy` spells it.
+    /// The value of `cpuSuppressPolicy`.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Cpuset => "cpuset",
@@ -36,7 +36,7 @@ impl Mode {
     }
 }
 
-/// What an agent is started with, in files and flags.
+/// Files and flags that an agent is started with.
 #[derive(Debug)]
 pub(crate) struct Node {
     config_map: String,
@@ -45,7 +45,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The same as the demo's agent takes it.
+    /// The input for starting the demo's agent.
     pub(crate) fn start(&self) -> Start<'_> {
         Start {
             config_map: &self.config_map,
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// The pods, the strategy, and what the agent runs.
+/// The pods, the strategy, and the agent's policies.
 pub(crate) fn node(policies: &Value, mode: Mode) -> Node {
     let strategy = json!({"clusterStrategy": {"enable": true, "cpuSuppressPolicy": mode.as_str()}});
     let config_map = json!({

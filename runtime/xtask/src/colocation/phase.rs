@@ -1,4 +1,4 @@
-//! One of the four phases: the same visitors come, and what became of them and of the batch work is kept.
+//! One of the four phases: the same load runs in each, and the results of the server and of the batch work are recorded.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,27 +15,27 @@ use crate::demo::measure::percentile;
 use crate::demo::server::Server;
 use crate::interrupt::Interrupt;
 
-/// The first seconds do not count: the agent takes some steps to where it stays.
+/// The first seconds do not count, because the agent needs some steps to reach a stable state.
 const SETTLE: Duration = Duration::from_secs(6);
 
-/// What runs beside the server.
+/// The work that runs next to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing.
+    /// No batch work.
     Alone,
     /// Batch work that no policy manages; the kubelet sets its weights.
     Unmanaged,
-    /// The same under `be-suppress` in the profile of Koordinator's loop.
+    /// Batch work under `be-suppress` in the profile of Koordinator's loop.
     Koordinator,
-    /// The same under `be-suppress` as it is by default, and `cpu-identity`.
+    /// Batch work under `be-suppress` in its default profile, and `cpu-identity`.
     Responsive,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 4] = [Self::Alone, Self::Unmanaged, Self::Koordinator, Self::Responsive];
 
-    /// For tables.
+    /// Name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -45,13 +45,13 @@ impl Kind {
         }
     }
 
-    /// What the agent runs, where there is one.
+    /// The agent's policies; `None` if no agent runs.
     pub(crate) fn policies(self) -> Option<Value> {
         let suppress = |profile| json!({"name": "be-suppress", "config": {"profile": profile}});
         match self {
             Self::Alone | Self::Unmanaged => None,
             Self::Koordinator => Some(json!([suppress("koordinator")])),
-            // As the chart's set for colocation has them.
+            // As in the chart's policy set for colocation.
             Self::Responsive => {
                 Some(json!([suppress("responsive"), {"name": "cpu-identity", "config": {"defaults": "colocation"}}]))
             }
@@ -59,10 +59,10 @@ impl Kind {
     }
 }
 
-/// All rounds of one phase.
+/// The results of all rounds of a phase.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
-    /// What runs beside the server.
+    /// The work that runs next to the server.
     pub(crate) kind: Kind,
     /// Latencies of all requests, sorted.
     pub(crate) latencies: Vec<Duration>,
@@ -70,34 +70,34 @@ pub(crate) struct Phase {
     pub(crate) rounds: Vec<Duration>,
     /// Pages that the batch work compressed.
     pub(crate) pages: u64,
-    /// CPU time that it used.
+    /// CPU time of the batch work.
     pub(crate) batch_time: Duration,
-    /// CPU time that the node was busy.
+    /// CPU time that all CPUs of the node were busy.
     pub(crate) busy: Duration,
-    /// How long was measured.
+    /// Duration of the measurement.
     pub(crate) time: Duration,
     last: String,
 }
 
 impl Phase {
-    /// Nothing measured yet.
+    /// A phase without measurements.
     pub(crate) fn new(kind: Kind) -> Self {
         let zero = Duration::ZERO;
         let (latencies, rounds, last) = (Vec::new(), Vec::new(), String::new());
         Self { kind, latencies, rounds, pages: 0, batch_time: zero, busy: zero, time: zero, last }
     }
 
-    /// The percentile of all latencies.
+    /// A percentile of all latencies.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         percentile(&self.latencies, percent)
     }
 
-    /// The part of the node's CPU time that it was busy.
+    /// Utilisation: the share of the node's CPU time that was busy, 0 to 1.
     pub(crate) fn utilisation(&self, cpus: usize) -> f64 {
         self.busy.as_secs_f64() / self.time.as_secs_f64().max(1e-9) / cpus as f64
     }
 
-    /// The last round, in a line.
+    /// The result of the last round as a line of text.
     pub(crate) fn last_line(&self) -> &str {
         &self.last
     }
@@ -159,12 +159,13 @@ impl Phase {
     }
 }
 
-/// CPU time that all CPUs together were busy since the machine began.
+/// CPU time that all CPUs together were busy since boot.
 fn busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat").context("/proc/stat cannot be read")?;
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; a guest's time is in user. What the hypervisor took is nobody's here.
+    // user nice system idle iowait irq softirq steal; a guest's time is part of user. Steal time, which the hypervisor took, does not
+    // count.
     let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|&place| ticks.get(place)).sum();
     Ok(Duration::from_millis(busy * 1000 / rustix::param::clock_ticks_per_second()))
 }

@@ -1,4 +1,4 @@
-//! The four phases as a picture: the server's latency, the batch work's pages and the node's utilisation.
+//! Draws the four phases: the server's latency, the batch work's pages and the node's utilisation.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What colocation costs and brings: a table for people, the same as JSON for programs, and whether it keeps its promise.
+//! Reports costs and benefits of colocation: a table, the same data as JSON, and whether the promise is kept.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use crate::colocation::node::Mode;
 use crate::colocation::phase::{Kind, Phase};
 
-/// How much longer the 99th percentile may be under qosm than alone.
+/// Maximum ratio of the 99th percentile under qosm to that of the server alone.
 const MAX_LONGER: f64 = 1.05;
-/// How often the utilisation of alone it has to be.
+/// Minimum ratio of the utilisation under qosm to that of the server alone.
 const MIN_UTILISATION: f64 = 2.0;
 
-/// What the figures were measured on and with.
+/// Machine and parameters of the measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     /// `uname -r`.
     pub(crate) kernel: String,
     /// CPUs of the machine.
     pub(crate) cpus: usize,
-    /// Which cgroup version.
+    /// The cgroup version.
     pub(crate) cgroup: &'static str,
     /// How batch work is held back.
     pub(crate) mode: Mode,
@@ -28,7 +28,7 @@ pub(crate) struct Setting {
     pub(crate) cost: Duration,
     /// Requests a second.
     pub(crate) rate: f64,
-    /// How long each phase was measured.
+    /// Duration of each phase, in seconds.
     pub(crate) seconds: u64,
 }
 
@@ -36,7 +36,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// The table.
+/// The results as a table.
 pub(crate) fn table(setting: &Setting, phases: &[Phase]) -> String {
     let mut text = format!(
         "  {:<28}{:>9}{:>9}{:>9}{:>11}{:>12}{:>9}\n",
@@ -72,7 +72,7 @@ fn ratio(time: Duration, alone: Duration) -> f64 {
     time.as_secs_f64() / alone.as_secs_f64().max(1e-9)
 }
 
-/// The same for programs.
+/// The results as JSON.
 pub(crate) fn json(setting: &Setting, phases: &[Phase]) -> Value {
     let row = |phase: &Phase| {
         json!({
@@ -97,18 +97,18 @@ pub(crate) fn json(setting: &Setting, phases: &[Phase]) -> Value {
     })
 }
 
-/// What the promise asks, and what was measured.
+/// The figures of the promise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ColocationResult {
-    /// 99th percentile under qosm, in that of alone.
+    /// Ratio of the 99th percentile under qosm to that of the server alone.
     longer: f64,
-    /// The same in the profile of Koordinator's loop.
+    /// The same ratio in the profile of Koordinator's loop.
     longer_koordinator: f64,
-    /// Utilisation under qosm, in that of alone.
+    /// Ratio of the utilisation under qosm to that of the server alone.
     utilisation: f64,
 }
 
-/// Compares the phases.
+/// Computes the figures of the promise.
 pub(crate) fn result(phases: &[Phase]) -> ColocationResult {
     let of = |kind| phases.iter().find(|phase| phase.kind == kind);
     let p99 = |kind| of(kind).map_or(Duration::ZERO, |phase| phase.percentile(99));

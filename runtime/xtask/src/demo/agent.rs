@@ -1,4 +1,4 @@
-//! The real agent, started as an operator without Kubernetes would: a folder of manifests, a ConfigMap, two folders of its own.
+//! The real agent, started as an operator without Kubernetes does: with a folder of manifests, a ConfigMap, and two folders of its own.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -15,30 +15,30 @@ use crate::demo::cgroup::{Groups, Pod};
 use crate::interrupt::Interrupt;
 use crate::workspace::Workspace;
 
-/// The demo's pod, as commands name it.
+/// Name of the demo's pod in commands.
 pub(crate) const POD: &str = "demo/web";
-/// Its UID, which makes its cgroup's name.
+/// UID of the pod, from which the name of its cgroup is derived.
 pub(crate) const UID: &str = "7c1f6a52-3d0e-4b8f-9a64-0d5e2b9c8f10";
-/// Its only container.
+/// Name of its only container.
 pub(crate) const CONTAINER: &str = "apache";
 
-/// Its cgroups. 100m are 102 shares.
+/// The pod's cgroups. A request of 100m CPU comes to 102 shares.
 pub(crate) const WEB: Pod = Pod { tier: "burstable", uid: UID, container: CONTAINER, shares: 102 };
 
 /// What an agent is started with.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
-    /// The ConfigMap.
+    /// The text of the ConfigMap.
     pub(crate) config_map: &'a str,
-    /// Pods' manifests: file name and text.
+    /// Manifests of the pods: file name and text.
     pub(crate) manifests: &'a [(&'a str, String)],
     /// The agent's own configuration.
     pub(crate) agent_config: &'a str,
-    /// A pod that it knows once it has begun.
+    /// Name of a pod that the agent knows once it has started.
     pub(crate) pod: &'a str,
 }
 
-/// A running agent; ends when dropped, and then puts back what it changed.
+/// A running agent. Dropping it stops it, and the agent then restores what it changed.
 #[derive(Debug)]
 pub(crate) struct Agent {
     process: Child,
@@ -48,11 +48,11 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Writes manifest and ConfigMap, starts the agent on them and waits until it answers.
+    /// Writes manifests and ConfigMap, starts the agent with them and waits until it answers.
     ///
     /// # Errors
     ///
-    /// When it is not built, or ends or stays silent; the error holds the last line of its log.
+    /// If the agent is not built, exits or does not answer; the error includes the last line of its log.
     pub(crate) fn start(
         workspace: &Workspace,
         groups: &Groups,
@@ -76,7 +76,7 @@ impl Agent {
             .with_context(|| format!("{} cannot be started; `make build` makes it", workspace.binary().display()))?;
         let mut agent = Self { process, folder, binary: workspace.binary(), log: log.to_path_buf() };
         let deadline = Instant::now() + Duration::from_secs(60);
-        // A module that is still being compiled decides nothing yet.
+        // The agent is not ready while a module is being compiled, since that module decides nothing yet.
         let is_up = |agent: &Self| agent.ask(&["explain", start.pod]).is_ok_and(|text| !text.contains(" is being "));
         while !is_up(&agent) {
             agent.check()?;
@@ -88,7 +88,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Changes the one annotation that the demo is about; the agent watches the folder.
+    /// Changes the annotation of the demo's pod, in the folder that the agent watches.
     ///
     /// # Errors
     ///
@@ -97,16 +97,16 @@ impl Agent {
         write_manifest(self.folder.path(), MANIFEST, &manifest(policy, limit_milli))
     }
 
-    /// What a command of the same binary says about this agent.
+    /// Runs a command of `qosm` against this agent. Returns its output.
     ///
     /// # Errors
     ///
-    /// When the command fails, with the last line of what it said.
+    /// If the command fails, with the last line of its output.
     pub(crate) fn ask(&self, words: &[&str]) -> Result<String> {
         command::output(Command::new(&self.binary).args(words).arg("--admin-socket").arg(self.socket()))
     }
 
-    /// Starts `qosm record` on this agent. It ends by itself after that long, or with the agent.
+    /// Starts `qosm record` on this agent. It ends by itself after `length`, or with the agent.
     ///
     /// # Errors
     ///
@@ -118,14 +118,16 @@ impl Agent {
         record.spawn().context("`qosm record` cannot be started")
     }
 
-    /// The socket that this agent answers on.
+    /// Path of this agent's admin socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("admin.sock")
     }
 
+    /// Checks that the agent still runs.
+    ///
     /// # Errors
     ///
-    /// When the agent has ended.
+    /// If the agent has exited.
     pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.process.try_wait().context("the agent cannot be waited for")? {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
@@ -135,11 +137,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Asks the agent to end, as systemd would, and waits until it has.
+    /// Asks the agent to end with SIGTERM, as systemd does, and waits until it has.
     ///
     /// # Errors
     ///
-    /// When it ends badly, or not within 15 seconds.
+    /// If it fails, or does not end within 15 seconds.
     pub(crate) fn stop(&mut self) -> Result<()> {
         self.check()?;
         command::signal_group(&self.process, Signal::TERM);
@@ -155,13 +157,13 @@ impl Drop for Agent {
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) && self.stop().is_err() {
             command::signal_group(&self.process, Signal::KILL);
-            // Its groups are removed with all that it wrote into them.
+            // The cgroups are removed, with all that the agent wrote to them.
             let _ = self.process.wait();
         }
     }
 }
 
-/// The agent's command line, all of it.
+/// The agent's full command line.
 fn command_line(workspace: &Workspace, groups: &Groups, folder: &Path) -> Command {
     let mut command = Command::new(workspace.binary());
     command.arg("agent");
@@ -175,7 +177,7 @@ fn command_line(workspace: &Workspace, groups: &Groups, folder: &Path) -> Comman
     command
 }
 
-/// The cluster's configuration. The threshold is above the default of 50 so that a busy laptop does not count as overloaded.
+/// The cluster's configuration. Its threshold is above the default of 50 so that a busy laptop does not count as overloaded.
 pub(crate) const CONFIG_MAP: &str = r#"apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -186,10 +188,10 @@ data:
     {"clusterStrategy": {"policy": "none", "sharePoolThresholdPercent": 90}}
 "#;
 
-/// The file of the pod's manifest.
+/// Name of the pod's manifest.
 pub(crate) const MANIFEST: &str = "web.yaml";
 
-/// The pod with this policy and limit.
+/// Manifest of the pod with this policy and limit.
 pub(crate) fn manifest(policy: &str, limit_milli: u32) -> String {
     format!(
         r#"apiVersion: v1
@@ -214,7 +216,7 @@ spec:
 }
 
 fn write_manifest(folder: &Path, name: &str, text: &str) -> Result<()> {
-    // Beside the folder first: the agent shall never see half a manifest.
+    // Write to the parent folder first and rename: the agent must not read a partial manifest.
     let fresh = folder.join(name);
     fs::write(&fresh, text).context("the manifest cannot be written")?;
     fs::rename(&fresh, folder.join("pods").join(name)).context("the manifest cannot be written")

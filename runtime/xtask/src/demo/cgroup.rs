@@ -1,4 +1,4 @@
-//! Cgroups of our own, for the demo and the colocation bench: made as the kubelet would make them, read every second, and removed.
+//! Cgroups for the demo and the colocation bench: created as the kubelet does, read every second, and removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,32 +11,32 @@ use crate::cgroup::remove;
 
 /// Where the system mounts its cgroups.
 const MOUNT: &str = "/sys/fs/cgroup";
-/// What the top group is called, before the process id that tells a running demo from one that was killed.
+/// Prefix of the top cgroup. The process ID that follows tells running demos from killed ones.
 const PREFIX: &str = "qosm-demo-";
 /// The kernel's default CFS period, which the demo keeps.
 const PERIOD_USEC: u64 = 100_000;
 
-/// A pod of one container.
+/// A pod with one container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pod {
     /// Path of its tier below `kubepods`; empty for Guaranteed.
     pub(crate) tier: &'static str,
-    /// Its UID.
+    /// UID of the pod.
     pub(crate) uid: &'static str,
-    /// Its container's name.
+    /// Name of the container.
     pub(crate) container: &'static str,
-    /// CPU weight of pod and container on the scale of cgroup v1 (`cpu.shares`), as the kubelet computes it from the request.
+    /// CPU weight of pod and container as `cpu.shares` of cgroup v1, as the kubelet computes it from the request.
     pub(crate) shares: u64,
 }
 
-/// Pods' groups below a top group of our own, in every hierarchy that matters.
+/// Cgroups of pods below a top cgroup, in each hierarchy that the demo needs.
 #[derive(Debug)]
 pub(crate) struct Groups {
     mounts: Mounts,
     name: String,
 }
 
-/// The groups of one pod.
+/// The cgroups of one pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Container<'g> {
     mounts: &'g Mounts,
@@ -44,34 +44,34 @@ pub(crate) struct Container<'g> {
     path: PathBuf,
 }
 
-/// Which hierarchies there are.
+/// The hierarchies of this machine.
 #[derive(Debug)]
 enum Mounts {
     V1 { cpu: PathBuf, cpuacct: PathBuf, memory: Option<PathBuf>, cpuset: Option<PathBuf> },
     V2(PathBuf),
 }
 
-/// The container's counters and limits at one moment.
+/// Counters and limits of a container at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// CPU time used since the group was made.
+    /// CPU time used since the cgroup was created.
     pub(crate) usage: Duration,
-    /// CFS periods in which it had something to run.
+    /// CFS periods in which the container had something to run.
     pub(crate) periods: u64,
-    /// Those of them in which it ran out of quota.
+    /// Periods in which it used up its quota.
     pub(crate) throttled: u64,
-    /// CFS quota a period; `None` where there is no limit.
+    /// CFS quota for each period; `None` = unlimited.
     pub(crate) quota: Option<Duration>,
-    /// CFS burst; `None` where the kernel has none.
+    /// CFS burst; `None` if the kernel does not support it.
     pub(crate) burst: Option<Duration>,
 }
 
 impl Groups {
-    /// Makes the groups, after sweeping up those of demos that were killed.
+    /// Creates the cgroups, after removing those of killed demos.
     ///
     /// # Errors
     ///
-    /// Where this process may not: not root, or cgroups mounted read-only, as in most containers.
+    /// If this process may not: it is not root, or cgroups are mounted read-only, as in most containers.
     pub(crate) fn make(pods: &[Pod]) -> Result<Self> {
         let mounts = Mounts::find()?;
         mounts.sweep();
@@ -102,7 +102,7 @@ impl Groups {
         format!("/{}", self.name)
     }
 
-    /// Says which cgroup version this is.
+    /// The cgroup version as text.
     pub(crate) fn version(&self) -> &'static str {
         match self.mounts {
             Mounts::V1 { .. } => "cgroup v1",
@@ -112,18 +112,18 @@ impl Groups {
 }
 
 impl Container<'_> {
-    /// Its group in the CPU hierarchy.
+    /// The container's cgroup in the CPU hierarchy.
     pub(crate) fn folder(&self) -> PathBuf {
         self.mounts.cpu().join(&self.path)
     }
 
-    /// The files that take a process into the container.
+    /// The `cgroup.procs` files of the container, through which a process joins it.
     pub(crate) fn procs(&self) -> Vec<PathBuf> {
         self.mounts.all().into_iter().map(|mount| mount.join(&self.path).join("cgroup.procs")).collect()
     }
 
-    /// Limits pod and container, as the kubelet does for `limits.cpu`. The pod comes first: cgroup v1 refuses a child that may
-    /// use more than its parent.
+    /// Limits pod and container as the kubelet does for `limits.cpu`. The pod comes first, because cgroup v1 refuses a child with a larger
+    /// quota than its parent.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Mounts {
         if read(&mount.join("cgroup.controllers")).is_ok_and(|list| list.split_whitespace().any(|name| name == "cpu")) {
             return Ok(Self::V2(mount.to_path_buf()));
         }
-        // Where controllers share a hierarchy each single name is a link to it.
+        // If controllers share a hierarchy, the name of each is a symbolic link to it.
         let controller = |name: &str| Some(mount.join(name)).filter(|path| path.join("cgroup.procs").exists());
         match (controller("cpu"), controller("cpuacct")) {
             (Some(cpu), Some(cpuacct)) => {
@@ -220,7 +220,7 @@ impl Mounts {
         }
     }
 
-    /// Makes a group and those above it.
+    /// Creates a cgroup and its parents.
     fn make(&self, mount: &Path, path: &Path) -> Result<()> {
         let mut folder = mount.to_path_buf();
         for part in path {
@@ -229,7 +229,7 @@ impl Mounts {
             if let Self::V2(_) = self {
                 let file = above.join("cgroup.subtree_control");
                 fs::write(&file, "+cpu +memory").with_context(|| format!("{} is not writable", file.display()))?;
-                // Not every machine has the controller, and the demo does without.
+                // Not every machine has this controller, and the demo does not need it.
                 let _ = fs::write(&file, "+cpuset");
             }
             if folder.exists() {
@@ -246,7 +246,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Weighs a group by what it requests. On v2 by the formula of KEP-2254.
+    /// Sets the weight of a cgroup for its request; on v2 by the formula of KEP-2254.
     fn weigh(&self, group: &Path, shares: u64) -> Result<()> {
         let (file, value) = match self {
             Self::V1 { cpu, .. } => (cpu.join(group).join("cpu.shares"), shares),
@@ -255,7 +255,7 @@ impl Mounts {
         fs::write(&file, value.to_string()).with_context(|| format!("{} is not writable", file.display()))
     }
 
-    /// Removes what demos left that could not clean up themselves.
+    /// Removes the cgroups of demos that were killed.
     fn sweep(&self) {
         for mount in self.all() {
             for entry in fs::read_dir(mount).into_iter().flatten().flatten() {

@@ -1,9 +1,8 @@
-//! A steady stream of visitors who do not wait for each other.
+//! A steady load of visitors that do not wait for each other.
 //!
-//! What Debian packages does not fit: `wrk`, `ab` and `siege` send the next request when the last is answered, so that a
-//! throttled server is asked less often and looks better than it is; `httperf` keeps its rate but tells no percentiles. Here
-//! each request has its moment, drawn once and the same for every phase, and its latency counts from that moment, however late
-//! it could be sent.
+//! The tools that Debian packages do not fit: `wrk`, `ab` and `siege` send the next request after the previous answer, so a throttled
+//! server gets fewer requests and looks better than it is; `httperf` keeps its rate but reports no percentiles. Here each request has a
+//! scheduled time, drawn once and the same in every phase. Its latency counts from that time, however late it is sent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// More than are ever waiting at once, even for a server that stands still for some seconds.
+/// More than the number of requests that ever wait at once, even if the server stalls for some seconds.
 const CONNECTIONS: usize = 96;
-/// A visitor who waited this long has gone.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One request that was answered, or not.
+/// The result of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    /// How long it took, from its moment on; `None` when it failed.
+    /// Latency from the scheduled time; `None` if the request failed.
     pub(crate) took: Option<Duration>,
 }
 
-/// The load while it runs; ends when dropped.
+/// The running load; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Load {
     answers: Receiver<Answer>,
@@ -36,7 +35,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Begins to send a request at each of these moments from now.
+    /// Begins to send a request at each of these times from now.
     pub(crate) fn start(server: SocketAddr, moments: Vec<Duration>) -> Self {
         let (sender, answers) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
@@ -72,7 +71,7 @@ impl Load {
         Self { answers, connections: (0..CONNECTIONS).map(connection).collect(), stop }
     }
 
-    /// What was answered since the last look.
+    /// The results since the last call.
     pub(crate) fn answers(&self) -> Vec<Answer> {
         self.answers.try_iter().collect()
     }
@@ -82,17 +81,17 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for connection in self.connections.drain(..) {
-            // A connection that panicked has nothing left to end.
+            // A thread that panicked has nothing left to end.
             let _ = connection.join();
         }
     }
 }
 
-/// When visitors come: independently of each other, `rate` a second on average, always the same for the same rate.
+/// Arrival times: independent of each other, on average `rate` a second, and always the same for the same rate.
 pub(crate) fn moments(rate: f64, length: Duration) -> Vec<Duration> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut uniform = move || {
-        // SplitMix64 (Steele, Lea, Flood 2014): good enough to draw some thousand gaps, and the same everywhere.
+        // SplitMix64 (Steele, Lea, Flood 2014): sufficient for some thousand gaps, and the same on every machine.
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -111,11 +110,11 @@ pub(crate) fn moments(rate: f64, length: Duration) -> Vec<Duration> {
     }
 }
 
-/// One GET over a connection that is kept; reads the whole answer.
+/// Sends a GET over a persistent connection, and reads the whole answer.
 ///
 /// # Errors
 ///
-/// When the server is not there, does not answer in time, or answers anything but 200.
+/// If the server is not there, does not answer in time, or answers with another status than 200.
 pub(crate) fn request(connection: &mut Option<BufReader<TcpStream>>, server: SocketAddr) -> Result<()> {
     let stream = match connection {
         Some(stream) => stream,
@@ -188,7 +187,7 @@ mod tests {
         assert!((23_000..25_000).contains(&moments.len()), "{}", moments.len());
         assert!(moments.is_sorted());
         assert_eq!(moments, super::moments(24.0, Duration::from_secs(1000)));
-        // Independent arrivals: the gaps spread as widely as they are long.
+        // For independent arrivals, the standard deviation of the gaps is equal to their mean.
         let gaps: Vec<f64> = moments.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let spread = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();

@@ -1,4 +1,4 @@
-//! One phase of the demo: the load runs, and each second tells what became of it.
+//! Measures a phase of the demo: runs the load and records the results of each second.
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -11,45 +11,45 @@ use crate::demo::cgroup::{Container, Sample};
 use crate::demo::load::{Answer, Load, moments};
 use crate::interrupt::Interrupt;
 
-/// The first seconds of a phase are shown but not counted: the change to a policy takes a few of its steps.
+/// The first seconds of a phase are shown but not counted, because a policy needs some steps to adapt.
 pub(crate) const SETTLE: u64 = 5;
 
-/// What happened in one second.
+/// The results of one second.
 #[derive(Clone, Debug)]
 pub(crate) struct Second {
-    /// Since the phase began, the first is 1.
+    /// Number of the second in the phase; the first is 1.
     pub(crate) at: u64,
-    /// Periods in which the container ran, and those of them in which it was throttled.
+    /// Periods in which the container ran.
     pub(crate) periods: u64,
-    /// See there.
+    /// Periods of these in which it was throttled.
     pub(crate) throttled: u64,
     /// CPU time used in this second.
     pub(crate) usage: Duration,
-    /// Quota at its end.
+    /// Quota at the end of the second.
     pub(crate) quota: Option<Duration>,
-    /// Burst at its end.
+    /// Burst at the end of the second.
     pub(crate) burst: Option<Duration>,
-    /// Latencies of the requests answered in it, sorted.
+    /// Latencies of the requests that were answered in the second, sorted.
     pub(crate) latencies: Vec<Duration>,
 }
 
-/// A phase: what it is called and its seconds, the first [`SETTLE`] of them included.
+/// A phase with all of its seconds, including the first [`SETTLE`].
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     /// The policy in force.
     pub(crate) policy: &'static str,
-    /// All of them.
+    /// All seconds of the phase.
     pub(crate) seconds: Vec<Second>,
     /// Requests that were not answered.
     pub(crate) failed: usize,
 }
 
-/// The figures of a phase, over its seconds after the first few.
+/// The figures of a phase, without its first [`SETTLE`] seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     /// Requests that were answered.
     pub(crate) requests: usize,
-    /// Throttled periods in percent of those in which the container ran.
+    /// Throttled periods in percent of the periods in which the container ran.
     pub(crate) throttled_percent: f64,
     /// Median latency.
     pub(crate) p50: Duration,
@@ -57,11 +57,11 @@ pub(crate) struct Summary {
     pub(crate) p95: Duration,
     /// 99th percentile.
     pub(crate) p99: Duration,
-    /// CPUs used on average.
+    /// Average number of CPUs used.
     pub(crate) cpus: f64,
-    /// Least and greatest quota.
+    /// Minimum and maximum quota.
     pub(crate) quota: (Duration, Duration),
-    /// Least and greatest burst; `None` where the kernel has none.
+    /// Minimum and maximum burst; `None` if the kernel does not support it.
     pub(crate) burst: Option<(Duration, Duration)>,
 }
 
@@ -71,7 +71,7 @@ impl Phase {
         self.seconds.iter().filter(|second| second.at > SETTLE)
     }
 
-    /// Sums it up.
+    /// Computes the figures.
     pub(crate) fn summary(&self) -> Summary {
         let mut latencies: Vec<_> = self.counted().flat_map(|second| second.latencies.iter().copied()).collect();
         latencies.sort_unstable();
@@ -92,11 +92,11 @@ impl Phase {
     }
 }
 
-/// Runs the load for that long and looks once a second.
+/// Runs the load for a phase, and takes a sample every second.
 ///
 /// # Errors
 ///
-/// When the agent or the server ends, or the demo is interrupted.
+/// If the agent or the server exits, or the demo is interrupted.
 pub(crate) fn run(
     policy: &'static str,
     rate: f64,
@@ -128,7 +128,7 @@ pub(crate) fn run(
     Ok(phase)
 }
 
-/// Runs the load for some seconds without a limit, and returns what a request costs in CPU time.
+/// Runs the load for some seconds without a limit. Returns the CPU time of a request.
 ///
 /// # Errors
 ///
@@ -163,7 +163,7 @@ fn second(at: u64, before: &Sample, now: &Sample, answers: &[Answer]) -> Second 
     }
 }
 
-/// The line that moves while the phase lasts; a line a second where the output is no terminal.
+/// Shows progress: a line that is overwritten on a terminal, else a line for each second.
 fn show(phase: &Phase, total: u64) {
     let Some(last) = phase.seconds.last() else { return };
     let settling = last.at <= SETTLE;
@@ -185,25 +185,25 @@ fn show(phase: &Phase, total: u64) {
     );
     if std::io::stdout().is_terminal() {
         print!("\r{line:<100}");
-        // A terminal that is gone is no reason to stop measuring.
+        // A closed terminal does not end the measurement.
         let _ = std::io::stdout().flush();
     } else {
         println!("{line}");
     }
 }
 
-/// `part` in percent of `whole`; 0 of nothing.
+/// `part` in percent of `whole`; 0 if `whole` is 0.
 pub(crate) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// The smallest of the sorted values that at least `percent` percent of them do not exceed (nearest rank); zero of none.
+/// The smallest value that at least `percent` percent of the sorted values do not exceed (nearest rank); zero if there are none.
 pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
-/// Milliseconds for people.
+/// Milliseconds as text.
 pub(crate) fn millis(time: Option<Duration>) -> String {
     time.map_or("none".to_owned(), |time| format!("{:.0} ms", time.as_secs_f64() * 1000.0))
 }

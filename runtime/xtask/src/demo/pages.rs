@@ -1,5 +1,5 @@
-//! The second act: memory that lies on the wrong NUMA node comes home. It takes two nodes and cgroup v2; where this machine does not
-//! have both, it plays in the VM, with the same program and the same kernel interfaces.
+//! The second act: pages on the wrong NUMA node move to the right one. It needs two nodes and cgroup v2; if this machine does not have
+//! both, it runs in the VM, with the same program and the same kernel interfaces.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,17 +18,17 @@ use crate::setup::{self, Purpose};
 use crate::vm::{self, Share};
 use crate::workspace::{Workspace, this_program};
 
-/// The demo's pod, as commands name it.
+/// Name of the demo's pod in commands.
 const POD: &str = "demo/redis";
 const ROOT: &str = "/sys/fs/cgroup/qosm-demo";
 const GROUP: &str = "kubepods/burstable/podu-redis/redis";
-/// Memory of its process.
+/// Memory of the pod's process, in MiB.
 const MEBIBYTES: usize = 96;
-/// Slow enough to be watched.
+/// Slow enough to watch.
 const MEBIBYTES_PER_SECOND: u32 = 16;
-/// On an emulated processor everything takes its time.
+/// Time limit, which allows for an emulated processor.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Cells of the bar.
+/// Width of the bar in characters.
 const BAR: usize = 40;
 
 /// The flags of the program that plays, and its path.
@@ -45,11 +45,11 @@ pub(crate) struct Args {
     hold: bool,
 }
 
-/// Shows the act, here or in the VM.
+/// Shows the act, on this machine or in the VM.
 ///
 /// # Errors
 ///
-/// When the VM cannot be had, or the act fails.
+/// If the VM is not available, or the act fails.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     println!("\nSecond act: a pod whose CPUs are on one NUMA node and whose memory is on another.");
     if rustix::process::geteuid().is_root() && Topology::read().is_some_and(|topology| topology.is_enough()) {
@@ -71,7 +71,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     Ok(ExitCode::from(vm::script_in_vm(workspace, &files, script, limit, &interrupt, |line| println!("{line}"))?))
 }
 
-/// NUMA nodes with CPUs and memory: number and CPU list.
+/// NUMA nodes with both CPUs and memory: number and CPU list.
 struct Topology(Vec<(u32, String)>);
 
 impl Topology {
@@ -97,11 +97,11 @@ impl Topology {
     }
 }
 
-/// Plays it on this kernel. What it made is gone at the end.
+/// Shows the act on this kernel, and removes everything at the end.
 ///
 /// # Errors
 ///
-/// What could not be made or started, or that the pages did not move.
+/// What could not be created or started, or that the pages did not move.
 pub(crate) fn play(args: &Args) -> Result<ExitCode> {
     if args.hold {
         return hold();
@@ -130,7 +130,7 @@ pub(crate) fn play(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Draws the local share as it changes, until the pod gets its event.
+/// Shows the share of local pages as it changes, until the pod gets its event.
 fn watch(agent: &mut Agent) -> Result<String> {
     let begun = Instant::now();
     let mut last = None;
@@ -198,7 +198,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         let path = Path::new(ROOT).join(GROUP);
         for _ in 0..100 {
-            // A process that was just killed may be counted for a moment longer.
+            // The kernel may count a killed process for a moment longer.
             if path.ancestors().take(5).all(|path| fs::remove_dir(path).is_ok() || !path.exists()) {
                 return;
             }
@@ -235,7 +235,7 @@ impl Drop for Holder {
     }
 }
 
-/// Takes memory, says so, and keeps it until its input ends.
+/// Allocates memory, prints a line, and keeps the memory until its input ends.
 fn hold() -> Result<ExitCode> {
     let mut memory = vec![0_u8; MEBIBYTES << 20];
     for page in memory.chunks_mut(4096) {
@@ -248,7 +248,7 @@ fn hold() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The agent, started as an operator without Kubernetes would.
+/// The agent, started as an operator without Kubernetes does.
 struct Agent {
     process: Child,
     qosm: PathBuf,
@@ -261,7 +261,7 @@ impl Agent {
             fs::create_dir(folder.join(name)).context("the agent's folders")?;
         }
         let config = json!({
-            // An emulated processor needs more time for an evaluation than a policy is given by default.
+            // An emulated processor needs more time for an evaluation than the default limit.
             "policies": [{"name": "memory-locality", "evaluationMillis": 2000}],
             "pageMigration": {"mibPerSecond": MEBIBYTES_PER_SECOND, "cpuPercent": 50},
         });

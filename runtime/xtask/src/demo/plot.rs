@@ -1,4 +1,4 @@
-//! The two phases as a picture: throttling, latency, quota and burst over the same seconds.
+//! Draws both phases: throttling, latency, quota and burst by second.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,7 +17,7 @@ const BLUE: RGBColor = RGBColor(0x1F, 0x6F, 0xB2);
 const GREEN: RGBColor = RGBColor(0x2E, 0x8B, 0x57);
 const GREY: RGBColor = RGBColor(0x77, 0x77, 0x77);
 
-/// A line of the picture: its name, colour and width, and a value a second.
+/// A line in a diagram: name, colour, width, and a value for each second.
 type Line<'a> = (&'a str, RGBColor, u32, Vec<(f64, f64)>);
 
 /// Draws the phases one after the other.
@@ -53,7 +53,7 @@ pub(crate) fn draw(file: &Path, phases: &[&Phase]) -> Result<()> {
         let rows = picture.split_evenly((3, 1));
         panel(&rows[0], "throttled periods, %", width, &borders, &[("throttled", RED, 2, throttled)])?;
         panel(&rows[1], "latency, ms", width, &borders, &[("p99", RED, 2, p99), ("p50", BLUE, 2, p50)])?;
-        // Burst often equals the quota: the broader line stays visible beneath.
+        // Burst often equals the quota, whose broader line stays visible below it.
         let lines = [("quota", BLUE, 5, quota), ("burst", GREEN, 2, burst), ("used", GREY, 2, used)];
         panel(&rows[2], "CPU time each 100 ms, ms", width, &borders, &lines)?;
         picture.present().map_err(text)
@@ -61,7 +61,7 @@ pub(crate) fn draw(file: &Path, phases: &[&Phase]) -> Result<()> {
     draw().map_err(|error| anyhow!(error)).with_context(|| format!("{} cannot be drawn", file.display()))
 }
 
-/// One diagram, with a mark where a phase begins.
+/// Draws one diagram, with a mark at the start of each phase.
 fn panel(area: &Area<'_>, title: &str, width: f64, borders: &[(f64, &str)], lines: &[Line<'_>]) -> Result<(), String> {
     let text = |error: DrawingAreaErrorKind<_>| error.to_string();
     let most = lines.iter().flat_map(|(_, _, _, points)| points).map(|(_, value)| *value).fold(1.0, f64::max);

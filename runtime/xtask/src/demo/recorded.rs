@@ -1,4 +1,4 @@
-//! The same story where no cgroups can be made: a recorded run, decided anew.
+//! The demo without cgroups: replays a recorded run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::command;
 use crate::demo::measure::percent;
 use crate::workspace::{Workspace, this_program};
 
-/// What the kernel counted in one half of the recording.
+/// Sums of the kernel's counters in one half of the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Half {
     ticks: usize,
@@ -19,11 +19,11 @@ struct Half {
     throttled: u64,
 }
 
-/// Replays the recording that ships with the examples, and says what is to be seen in it.
+/// Replays the recording of the examples, and explains the result.
 ///
 /// # Errors
 ///
-/// When the recording is missing or is none, or `qosm replay` fails.
+/// If the recording is missing or invalid, or `qosm replay` fails.
 pub(crate) fn run(workspace: &Workspace, why_not: &str) -> Result<()> {
     let recording = workspace.root().join("examples/demo/recording.jsonl");
     let text = fs::read_to_string(&recording).with_context(|| format!("{} cannot be read", recording.display()))?;
@@ -71,10 +71,11 @@ impl Half {
     }
 }
 
-/// The ticks before and after the one with which the pod changed: that one still shows what the old policy led to.
+/// The counters before and after the tick in which the pod changed. That tick belongs to the first half, because it still shows the effect
+/// of the old policy.
 fn halves(text: &str) -> Result<(Half, Half)> {
     let (mut before, mut after, mut changed) = (Half::default(), Half::default(), false);
-    // The first line holds the facts, each other one a tick.
+    // The first line holds the facts; each other line is a tick.
     for line in text.lines().skip(1) {
         let tick: Value = serde_json::from_str(line)?;
         if changed { &mut after } else { &mut before }.add(&tick);
@@ -91,7 +92,7 @@ fn replay(workspace: &Workspace, recording: &Path) -> Command {
     command
 }
 
-/// This very program: `sudo` keeps no path on which cargo would be found.
+/// Path of this program: `sudo` sets a `PATH` without cargo.
 fn program() -> PathBuf {
     this_program().unwrap_or_else(|_| "target/release/xtask".into())
 }

@@ -1,4 +1,4 @@
-//! What the demo found: a table for people, the same as JSON for programs.
+//! Reports the results of the demo: a table, and the same data as JSON.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 
 use crate::demo::measure::{Phase, SETTLE, Summary, millis, percent, percentile};
 
-/// What the figures were measured on and with.
+/// Machine and parameters of the measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     /// `uname -r`.
     pub(crate) kernel: String,
     /// CPUs of the machine.
     pub(crate) cpus: usize,
-    /// Which cgroup version.
+    /// The cgroup version.
     pub(crate) cgroup: &'static str,
     /// The container's CPU limit.
     pub(crate) limit_milli: u32,
-    /// CPU time that a page costs.
+    /// CPU time of a request.
     pub(crate) cost: Duration,
     /// Requests a second.
     pub(crate) rate: f64,
 }
 
-/// The table.
+/// The results as a table.
 pub(crate) fn table(setting: &Setting, before: &Phase, after: &Phase) -> String {
     let (one, two) = (before.summary(), after.summary());
     let time = |time: Duration| format!("{:.0} ms", time.as_secs_f64() * 1000.0);
@@ -59,13 +59,13 @@ pub(crate) fn table(setting: &Setting, before: &Phase, after: &Phase) -> String 
     )
 }
 
-/// Whether the second phase was throttled far less than the first, and its slowest visitors waited less.
+/// Whether the second phase was throttled less than a third as much as the first, with a lower 99th percentile.
 pub(crate) fn shows_the_effect(before: &Phase, after: &Phase) -> bool {
     let (before, after) = (before.summary(), after.summary());
     after.throttled_percent < before.throttled_percent / 3.0 && after.p99 < before.p99
 }
 
-/// Everything, second by second.
+/// All results, second by second.
 pub(crate) fn json(setting: &Setting, phases: &[&Phase]) -> Value {
     let micros = |time: Option<Duration>| time.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     let phase = |phase: &&Phase| {

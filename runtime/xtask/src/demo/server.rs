@@ -1,4 +1,4 @@
-//! The busy container: Apache, which compresses a page for each visitor.
+//! The server in the container: Apache, which compresses a page for each visitor.
 
 use std::fs;
 use std::io::BufReader;
@@ -19,8 +19,7 @@ use crate::demo::load;
 use crate::interrupt::Interrupt;
 use crate::workspace;
 
-/// What one page shall cost, in CPU time: a quarter or so of a small container's quota, so that three visitors at once fit
-/// into a period and four do not.
+/// CPU time that a page should cost: 30 % of the container's quota, so that three concurrent visitors fit into a period and four do not.
 const COST: Duration = Duration::from_millis(12);
 
 /// A running Apache; ends when dropped.
@@ -36,11 +35,11 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When it is not installed or does not come up; the error holds what it wrote to its log.
+    /// If it is not installed or does not start; the error includes its log.
     pub(crate) fn start(container: &Container<'_>, interrupt: &Interrupt) -> Result<Self> {
         let apache = workspace::program("apache2").context("apache2 is not installed: run `make setup`")?;
         let folder = tempfile::tempdir().context("no folder for the server")?;
-        // Its workers give up root and still have to reach the page.
+        // The workers drop root and still have to read the page.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).context("the server's folder")?;
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
         let address = free.context("no free port for the server")?;
@@ -48,13 +47,13 @@ impl Server {
         let configuration = folder.path().join("apache.conf");
         fs::write(&configuration, configure(folder.path(), address)).context("the server's configuration")?;
 
-        // The shell moves itself before it becomes the server, so that no moment of its life is spent outside.
+        // The shell moves itself into the cgroups before it executes the server, so that the server never runs outside.
         let enter = "for procs in $PROCS; do echo $$ >\"$procs\" || exit 1; done; exec \"$@\"";
         let procs: Vec<_> = container.procs().iter().map(|file| file.display().to_string()).collect();
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", enter, "sh"]).arg(apache).args(["-D", "FOREGROUND", "-f"]).arg(&configuration);
         shell.env("PROCS", procs.join(" ")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // A process group of its own: Ctrl-C is for the demo, which then ends the server in order.
+        // A process group of its own: Ctrl-C reaches only the demo, which then stops the server.
         let process = shell.process_group(0).spawn().context("the server cannot be started")?;
         let mut server = Self { address, folder, process };
         let deadline = Instant::now() + Duration::from_secs(15);
@@ -69,12 +68,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Makes the page as long as it takes to cost a certain CPU time on this machine, and returns what it costs then.
+    /// Adjusts the size of the page until it costs the intended CPU time on this machine. Returns the actual cost.
     ///
     /// # Errors
     ///
@@ -83,7 +82,7 @@ impl Server {
         let mut connection = None;
         let mut size = 512 * 1024_u32;
         let mut cost = self.cost(&mut connection, container)?;
-        // The cost grows with the size but not strictly in proportion: the second correction is a small one.
+        // The cost grows with the size but not in proportion, so a second, smaller correction follows.
         for _ in 0..2 {
             let scaled = u128::from(size) * COST.as_micros() / cost.as_micros().max(1);
             size = u32::try_from(scaled).unwrap_or(u32::MAX).clamp(8 * 1024, 32 * 1024 * 1024);
@@ -93,7 +92,7 @@ impl Server {
         Ok(cost)
     }
 
-    /// CPU time of a page, as the container's own counter tells it.
+    /// CPU time of a page, by the container's counter.
     fn cost(&self, connection: &mut Option<BufReader<TcpStream>>, container: &Container<'_>) -> Result<Duration> {
         let requests = 25;
         load::request(connection, self.address)?;
@@ -110,13 +109,13 @@ impl Drop for Server {
         command::signal_group(&self.process, Signal::TERM);
         if !matches!(command::wait(&mut self.process, Duration::from_secs(3)), Ok(Some(_))) {
             command::signal_group(&self.process, Signal::KILL);
-            // Whatever is left of it is ended with its cgroup.
+            // Removing the cgroup kills the remaining processes.
             let _ = self.process.wait();
         }
     }
 }
 
-/// A page of words, none of them twice in the same order: as hard to compress as prose.
+/// Writes a page of words in pseudo-random order, about as hard to compress as prose.
 pub(crate) fn write_page(folder: &Path, size: u32) -> Result<()> {
     let size = usize::try_from(size)?;
     let words = ["quota", "burst", "period", "throttled", "cgroup", "kernel", "policy", "lease", "baseline", "node"];
@@ -130,7 +129,7 @@ pub(crate) fn write_page(folder: &Path, size: u32) -> Result<()> {
         page += if word % 11 == 0 { "\n" } else { " " };
         page += &(word % 1000).to_string();
     }
-    // In one step: a worker may be reading the old one.
+    // Replace the page in one step: a worker may be reading the old one.
     let fresh = folder.join("page.new");
     fs::write(&fresh, page).context("the page cannot be written")?;
     fs::rename(&fresh, folder.join("page.html")).context("the page cannot be written")

@@ -1,4 +1,5 @@
-//! The Debian package: the same files under `/usr`, a configuration, and scripts that put back what is held (docs/decisions/0027-one-list-of-files.md).
+//! The Debian package: the same files under `/usr`, a configuration, and scripts that restore what the agent holds
+//! (docs/decisions/0027-one-list-of-files.md).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,7 @@ use crate::tree::glibc;
 use crate::workspace::Workspace;
 use crate::{command, setup};
 
-/// Run by dpkg; a removal puts back what is held.
+/// Scripts that dpkg runs; a removal restores what the agent holds.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// Which package to make.
@@ -24,7 +25,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
-/// Packs what was built; builds nothing itself.
+/// Packs the built programs; builds nothing itself.
 ///
 /// # Errors
 ///
@@ -51,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
         .and_then(|()| fs::set_permissions(&control, fs::Permissions::from_mode(0o755)))
         .and_then(|()| fs::set_permissions(&root, fs::Permissions::from_mode(0o755)))
         .with_context(|| format!("{} cannot be made", control.display()))?;
-    // A C library older than that of the link may lack something.
+    // The package requires the C library of this machine: an older one may lack symbols.
     put("control", 0o644, &described(version, architecture, &glibc()?))?;
     put("conffiles", 0o644, &format!("{CONFIGURATION}\n"))?;
     for script in SCRIPTS {

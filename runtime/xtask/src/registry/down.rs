@@ -1,4 +1,4 @@
-//! Ending the registries, whether they are well or have crashed.
+//! Stops the registries, healthy or crashed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::process::Process;
 use crate::state_dir::StateDir;
 use crate::{command, state_dir};
 
-/// Ends all and removes the folder. Where there are none, says so.
+/// Kills all registries and removes the folder. Prints a message if there are none.
 ///
 /// # Errors
 ///
@@ -17,7 +17,7 @@ use crate::{command, state_dir};
 pub(crate) fn run(state: &StateDir) -> Result<()> {
     for instance in Instance::ALL {
         let recorded = Process::running(state, instance.name());
-        // The folder may have been removed, with the records, while they ran.
+        // The folder, and with it the records, may have been removed while the registries ran.
         for process in recorded.into_iter().chain(Process::with_argument(&instance.mark(state))) {
             process.end(Duration::ZERO)?;
         }

@@ -1,4 +1,4 @@
-//! What users of the registries read: `env.json`. Tests in other crates have the same field names.
+//! `env.json`, which users of the registries read. Tests in other crates use the same field names.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use super::{instance, tls};
 use crate::keys;
 use crate::state_dir::StateDir;
 
-/// Its name in the registries' folder.
+/// Name of the file in the registries' folder.
 pub(crate) const FILE: &str = "env.json";
 
-/// Who may use the registries with a password.
+/// User name for the registries with a password.
 const USER: &str = "qosm";
 
-/// Everything about the registries that run.
+/// Everything about the running registries.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Env {
@@ -29,11 +29,11 @@ pub(crate) struct Env {
     pub(crate) tls: Tls,
     /// HTTP, without credentials, with the referrers API.
     pub(crate) referrers: Open,
-    /// What speaks with registries.
+    /// Programs that access registries.
     pub(crate) tools: Tools,
-    /// What cosign is given.
+    /// Files for cosign.
     pub(crate) cosign: Cosign,
-    /// The folder, for `DOCKER_CONFIG`, of a `config.json` with the passwords.
+    /// Folder of a `config.json` with the passwords, for `DOCKER_CONFIG`.
     pub(crate) docker_config: PathBuf,
 }
 
@@ -49,23 +49,23 @@ pub(crate) struct Open {
 pub(crate) struct Locked {
     /// Address and port.
     pub(crate) host: String,
-    /// Who may use it.
+    /// The user name.
     pub(crate) username: String,
-    /// With which password.
+    /// The password.
     pub(crate) password: String,
 }
 
 /// A registry with a password and a certificate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Tls {
-    /// Who may use it, and where.
+    /// Address, user name and password.
     #[serde(flatten)]
     pub(crate) locked: Locked,
-    /// The certificate of the authority that signed its own.
+    /// Certificate of the authority that signed the registry's certificate.
     pub(crate) ca: PathBuf,
 }
 
-/// The programs.
+/// Paths of the programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Tools {
     cosign: PathBuf,
@@ -75,7 +75,7 @@ pub(crate) struct Tools {
     wkg: Option<PathBuf>,
 }
 
-/// What cosign is given.
+/// Files for cosign.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cosign {
@@ -84,13 +84,13 @@ pub(crate) struct Cosign {
 }
 
 impl Env {
-    /// Free ports, which are the registries' the next moment, and new passwords.
+    /// Chooses free ports, which the registries use immediately, and new passwords.
     ///
     /// # Errors
     ///
-    /// When there are none.
+    /// If there are none.
     pub(crate) fn make(state: &StateDir, programs: &Programs) -> Result<Self> {
-        // All at once, or the same port would be free several times.
+        // Bind all before closing any; otherwise the same port could be chosen several times.
         let listeners = [(); 4].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let mut hosts = [const { String::new() }; 4];
         for (host, listener) in hosts.iter_mut().zip(listeners) {
@@ -117,11 +117,11 @@ impl Env {
         })
     }
 
-    /// What the registries in this folder were started with; `None` where there are none.
+    /// The environment of the registries in this folder; `None` if there are none.
     ///
     /// # Errors
     ///
-    /// When the file is there and says something else.
+    /// If the file exists but is invalid.
     pub(crate) fn read(state: &StateDir) -> Result<Option<Self>> {
         let file = state.path(FILE);
         match std::fs::read_to_string(&file) {
@@ -131,11 +131,11 @@ impl Env {
         }
     }
 
-    /// The same, where registries are needed.
+    /// The environment of registries that have to exist.
     ///
     /// # Errors
     ///
-    /// Where there are none.
+    /// If there are none.
     pub(crate) fn needed(state: &StateDir) -> Result<Self> {
         match Self::read(state)? {
             Some(env) => Ok(env),
@@ -145,7 +145,7 @@ impl Env {
         }
     }
 
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The registries: their configuration, their command lines, and what is made for those who use them.
+//! The registries: their configuration and command lines, and the files for their users.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::state_dir::StateDir;
 pub(crate) const SIGNING_CONFIG: &str = "empty.json";
 /// The folder with the `config.json` that holds the passwords.
 pub(crate) const DOCKER_CONFIG: &str = "docker";
-/// The folder with all programs under their own names.
+/// The folder with links to all programs, under their names.
 pub(crate) const BIN: &str = "bin";
 
 /// One registry.
@@ -34,10 +34,10 @@ pub(crate) enum Instance {
 }
 
 impl Instance {
-    /// All of them.
+    /// All registries.
     pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Locked, Self::Tls, Self::Referrers];
 
-    /// Its name: that of its log and its record, and its key in `env.json`.
+    /// Name of the registry: in its log and its record, and its key in `env.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -47,7 +47,7 @@ impl Instance {
         }
     }
 
-    /// Where it listens.
+    /// Address of the registry.
     pub(crate) fn host(self, env: &Env) -> &str {
         match self {
             Self::Plain => &env.plain.host,
@@ -57,7 +57,7 @@ impl Instance {
         }
     }
 
-    /// An argument that only this folder's registry has.
+    /// An argument that identifies this folder's registry.
     pub(crate) fn mark(self, state: &StateDir) -> String {
         match self {
             Self::Plain | Self::Locked | Self::Tls => state.text(&self.file("json")),
@@ -65,7 +65,7 @@ impl Instance {
         }
     }
 
-    /// Its command line.
+    /// The registry's command line.
     pub(crate) fn command(self, state: &StateDir, env: &Env, programs: &Programs) -> Command {
         match self {
             Self::Plain | Self::Locked | Self::Tls => {
@@ -81,7 +81,7 @@ impl Instance {
         }
     }
 
-    /// Writes what it is started with.
+    /// Writes the registry's configuration.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Instance {
             tls::make(state)?;
             config["http"]["tls"] = json!({"certificate": state.text(tls::CERTIFICATE), "key": state.text(tls::KEY)});
         }
-        // YAML, as all JSON is.
+        // JSON is valid YAML.
         state.write(&self.file("json"), &format!("{config:#}\n"))
     }
 
@@ -116,7 +116,7 @@ impl Instance {
     }
 }
 
-/// What those who push, pull and sign are given.
+/// Creates the files for programs that push, pull and sign.
 ///
 /// # Errors
 ///
@@ -128,7 +128,7 @@ pub(crate) fn equip(state: &StateDir, env: &Env, programs: &Programs) -> Result<
     }
     let signing = ["signing-config", "create", "--out"];
     command::output(Command::new(&programs.cosign).args(signing).arg(state.path(SIGNING_CONFIG)))?;
-    // What was made has to be what is wanted, whatever becomes cosign's default: no services.
+    // Check the generated configuration: it must have no services, whatever cosign's defaults become.
     let made = std::fs::read(state.path(SIGNING_CONFIG)).context("cosign wrote no signing configuration")?;
     let made: Value = serde_json::from_slice(&made).context("cosign's signing configuration is no JSON")?;
     anyhow::ensure!(made.get("rekorTlogUrls").is_none(), "cosign's new signing configuration names a log: {made}");
@@ -141,7 +141,7 @@ pub(crate) fn equip(state: &StateDir, env: &Env, programs: &Programs) -> Result<
     Ok(())
 }
 
-/// A line of an htpasswd file; the registry reads bcrypt and nothing else.
+/// A line of an htpasswd file, with bcrypt, the only method that the registry supports.
 fn hashed(programs: &Programs, locked: &Locked) -> Result<String> {
     command::output(Command::new(&programs.htpasswd).args(["-nbB", &locked.username, &locked.password]))
 }

@@ -1,5 +1,5 @@
-//! What registries are made of, and what speaks with them: Debian's packages, what `go install` can name, a crate, and a small
-//! program of this project's. All that is built lies in the user's cache, each program by its version.
+//! The programs of the registries and of their users: Debian's packages, packages for `go install`, a crate, and a small program of this
+//! project. All that is built is in the user's cache, by version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::debian::{self, Packaged};
 use crate::workspace::{self, Workspace, keep};
 use crate::{command, crates, go, setup};
 
-/// CNCF distribution, 2.8 in Debian 12. It is unpacked and not installed: installed, it would start a registry of its own.
+/// CNCF distribution, 2.8 in Debian 12. It is unpacked and not installed, because the installed package would start a registry.
 const REGISTRY: Packaged = ("docker-registry", "usr/bin", "docker-registry");
 
-/// A program that `go install` builds, and the version of its module.
+/// A program that `go install` builds, with the version of its module.
 struct OfGo {
     name: &'static str,
     package: &'static str,
@@ -27,17 +27,17 @@ const CRANE: OfGo =
 /// The version of the crate `wkg`.
 const WKG: &str = "0.16.1";
 
-/// The program that answers the referrers API, the module that it is made of and its version: distribution has no such API (3.1.2).
+/// The program with the referrers API, the module that it is built from, and its version: distribution has no such API (3.1.2).
 const REFERRERS: &str = include_str!("referrers.go");
 const OCIREGISTRY: &str = "cuelabs.dev/go/oci/ociregistry";
 const OCIREGISTRY_VERSION: &str = "v0.0.0-20251212221603-3adeb8663819";
 
-/// Where each program is.
+/// The path of each program.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    /// The registry that most people run.
+    /// The most common registry, CNCF distribution.
     pub(crate) registry: PathBuf,
-    /// The one with the referrers API.
+    /// The registry with the referrers API.
     pub(crate) referrers: PathBuf,
     /// cosign.
     pub(crate) cosign: PathBuf,
@@ -52,11 +52,11 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Gets and builds what is not there, but wkg.
+    /// Downloads and builds the missing programs, except wkg.
     ///
     /// # Errors
     ///
-    /// What is neither there nor can be had, with what to install for it.
+    /// What is missing and cannot be installed; the error says which command to run.
     pub(crate) fn build(workspace: &Workspace) -> Result<Self> {
         let cache = cache(workspace)?;
         setup::program("openssl", "keys for the registries", "openssl")?;
@@ -83,11 +83,11 @@ impl Programs {
         Self::find(workspace)
     }
 
-    /// Where everything is.
+    /// The paths of all programs.
     ///
     /// # Errors
     ///
-    /// When something is not there yet.
+    /// If a program is not there yet.
     pub(crate) fn find(workspace: &Workspace) -> Result<Self> {
         let cache = cache(workspace)?;
         let build = "run `cargo xtask registry build`";
@@ -108,7 +108,7 @@ impl Programs {
         })
     }
 
-    /// What people and tests use, by name.
+    /// The programs for users and tests, by name.
     pub(crate) fn tools(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let tools: [(_, &Path); 3] = [("cosign", &self.cosign), ("crane", &self.crane), ("skopeo", &self.skopeo)];
         tools.into_iter().chain(self.wkg.as_deref().map(|wkg| ("wkg", wkg)))
@@ -142,7 +142,7 @@ fn built(cache: &Path, name: &str, version: &str) -> PathBuf {
     root(cache, name, version).join("bin").join(name)
 }
 
-/// Builds a program, unless it is there.
+/// Builds a program, unless it exists.
 fn once(cache: &Path, name: &str, version: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let file = built(cache, name, version);
     if file.exists() {
@@ -156,7 +156,7 @@ fn once(cache: &Path, name: &str, version: &str, build: impl FnOnce(&Path) -> Re
     keep(&fresh, name)
 }
 
-/// A module of its own, so that Go finds what it is made of.
+/// Builds the program in a Go module of its own, so that Go finds its dependencies.
 fn build_referrers(file: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no folder to build in")?;
     let module = format!("module qosm.test/referrers\n\ngo 1.24.0\n\nrequire {OCIREGISTRY} {OCIREGISTRY_VERSION}\n");

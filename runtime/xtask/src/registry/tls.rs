@@ -1,4 +1,4 @@
-//! An authority that signs one certificate.
+//! A certificate authority that signs one certificate.
 
 use anyhow::Result;
 
@@ -9,17 +9,17 @@ use crate::state_dir::StateDir;
 pub(crate) const CA: &str = "ca.crt";
 /// The registry's certificate.
 pub(crate) const CERTIFICATE: &str = "tls.crt";
-/// Its key.
+/// The registry's private key.
 pub(crate) const KEY: &str = "tls.key";
 
-/// All that is said of the two: what openssl adds by itself depends on the machine's own configuration.
+/// All extensions of the two certificates; openssl's defaults depend on the machine's configuration.
 const EXTENSIONS: &str = "[req]\ndistinguished_name = name\n[name]\n\
     [authority]\nbasicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign, cRLSign\n\
     subjectKeyIdentifier = hash\n\
     [server]\nbasicConstraints = critical, CA:FALSE\nkeyUsage = critical, digitalSignature\n\
     extendedKeyUsage = serverAuth\nsubjectAltName = IP:127.0.0.1, DNS:localhost\nauthorityKeyIdentifier = keyid\n";
 
-/// Makes keys and certificates, for a registry that is reached as 127.0.0.1 or localhost.
+/// Creates keys and certificates, for a registry that is reached as 127.0.0.1 or localhost.
 ///
 /// # Errors
 ///

@@ -15,10 +15,10 @@ use crate::process::Process;
 use crate::state_dir::StateDir;
 use crate::workspace::Workspace;
 
-/// How long a registry may take to listen. It takes a moment; a machine that is busy takes longer.
+/// Time limit for a registry to listen. It takes a moment, and longer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Starts the registries and waits until they listen. Where all run nothing happens; where some do they are ended, since their
+/// Starts the registries and waits until they listen. If all run, nothing happens; if only some run, they are stopped first, since their
 /// content belongs to an `env.json` that is gone. After a failure nothing is left running.
 ///
 /// # Errors
@@ -29,7 +29,7 @@ pub(crate) fn run(state: &StateDir, programs: &Programs, interrupt: &Interrupt) 
     if Env::read(state).is_ok_and(|env| env.is_some()) && Instance::ALL.iter().all(runs) {
         return Ok(());
     }
-    // The folder is one of the target directory's, so whatever a `down` that was cut off left in it is no one's.
+    // The folder is in the target directory, so it contains at most the rest of an interrupted `down`.
     if !state.is_empty() {
         down::run(state)?;
     }
@@ -44,7 +44,7 @@ pub(crate) fn run(state: &StateDir, programs: &Programs, interrupt: &Interrupt) 
     started
 }
 
-/// Tells a person how to push to them.
+/// Prints how to push to the registries.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub(crate) fn tails(state: &StateDir) {
 fn all(state: &StateDir, programs: &Programs, interrupt: &Interrupt) -> Result<()> {
     state.make("")?;
     let env = Env::make(state, programs)?;
-    // First of all: by it `down` knows the folder.
+    // First of all, because `down` recognizes the folder by it.
     env.keep(state)?;
     equip(state, &env, programs)?;
     for instance in Instance::ALL {
@@ -90,7 +90,7 @@ fn all(state: &StateDir, programs: &Programs, interrupt: &Interrupt) -> Result<(
     Ok(())
 }
 
-/// Waits until it takes connections.
+/// Waits until the registry accepts connections.
 fn ready(state: &StateDir, instance: Instance, env: &Env, interrupt: &Interrupt) -> Result<()> {
     let (name, host) = (instance.name(), instance.host(env));
     let address: SocketAddr = host.parse().with_context(|| format!("{host} is no address"))?;

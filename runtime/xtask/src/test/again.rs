@@ -1,5 +1,5 @@
-//! Failed tests tried again, each alone and in a world of its own: whoever passes then was *flaky*, which is told and does not fail the
-//! run. What a machine with little time can bring about is told apart from a fault that way, and no flaky test goes unseen.
+//! Retries failed tests, each alone and in a fresh environment. A test that passes then is *flaky*: it is reported and does not fail the
+//! run. This separates failures of a busy machine from real faults, and reports every flaky test.
 
 use std::fmt;
 use std::fs;
@@ -12,21 +12,21 @@ use super::tally::{Failure, Tally};
 use super::{Run, Selection, Stage};
 use crate::command;
 
-/// How often a test is tried again.
+/// Number of retries of a test.
 const TRIES: u32 = 2;
-/// Where more tests than that fail it is no want of time.
+/// If more tests than this fail, lack of time is not the cause.
 const MOST: usize = 12;
-/// Whether a module that means harm is held is no matter of luck: what stands in a module of this name is never tried again.
+/// Tests in a module of this name are never retried: that the host contains a hostile module must not depend on luck.
 const NEVER: &str = "hostile";
 /// The list of flaky tests, in the target directory.
 const FILE: &str = "flaky.json";
 
-/// A test that failed first and passed then.
+/// A test that failed first and passed on a retry.
 #[derive(Debug, Serialize)]
 pub(super) struct Flaky {
-    /// At which try it passed; 2 is the first one more.
+    /// Number of the try that passed; 2 is the first retry.
     passed_at_try: u32,
-    /// How it failed first.
+    /// The first failure.
     #[serde(flatten)]
     first: Failure,
 }
@@ -39,12 +39,12 @@ impl fmt::Display for Flaky {
     }
 }
 
-/// Runs failed tests again: each stage anew, with nothing beside it and nothing of what the first run left, and in it only these tests.
-/// Those that pass are counted as such, returned, and written to `flaky.json`.
+/// Retries failed tests: runs each stage again with nothing in parallel, without the state of the first run, and with only these tests.
+/// Tests that pass are counted as passed, returned, and written to `flaky.json`.
 ///
 /// # Errors
 ///
-/// When this process is asked to end, or the file cannot be written.
+/// If this process is asked to end, or the file cannot be written.
 pub(super) fn run(run: &Run<'_>, tally: &mut Tally) -> Result<Vec<Flaky>> {
     let mut flaky = Vec::new();
     let (first, never): (Vec<_>, Vec<_>) = std::mem::take(&mut tally.failures).into_iter().partition(may_be_tried);
@@ -75,7 +75,7 @@ fn may_be_tried(failure: &Failure) -> bool {
     !failure.test.split("::").chain(failure.program.split(' ')).any(|part| part == NEVER)
 }
 
-/// Takes those that passed at this try out of those that are left. Where not all that were tried have an account, the rest has failed.
+/// Moves the tests that passed at this try from `left` to `flaky`. If a retry does not report all of its tests, the rest counts as failed.
 fn settle(left: &mut Vec<Failure>, again: Tally, at: u32, tally: &mut Tally, flaky: &mut Vec<Flaky>) {
     tally.slow.extend(again.slow);
     if again.passed + again.failed != left.len() as u64 || again.failed != again.failures.len() as u64 {

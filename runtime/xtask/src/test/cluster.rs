@@ -1,5 +1,5 @@
-//! The tests beside a cluster: brings one up with a node, and registries that modules come from, runs them one at a time, and takes all
-//! of it down whatever happened.
+//! The tests with a cluster: starts one with a node, and registries that serve modules, runs the tests one at a time, and stops everything
+//! whatever happened.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,11 +13,11 @@ use crate::cluster::{Programs, default_dir};
 use crate::registry::Registries;
 use crate::{command, rego};
 
-/// Builds the tests, runs them and counts what they report.
+/// Builds the tests, runs them and counts the results.
 ///
 /// # Errors
 ///
-/// When something cannot be built, or the cluster does not come up.
+/// If something cannot be built, or the cluster does not start.
 pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     let tools = Programs::find(run.workspace)?;
     command::heading("building the cluster tests");
@@ -25,7 +25,7 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
     command::heading("a cluster with a node on this machine");
     let before = tally.failed;
     let registries = Registries::fresh(run.workspace, &run.interrupt)?;
-    // What an earlier run may have left would answer in this one's place.
+    // The rest of an earlier run would answer in place of this one.
     let result = cluster(&run.xtask, &["down"])
         .and_then(|()| cluster(&run.xtask, &["up", "--node"]))
         .and_then(|()| all(run, &tools, &registries, &tests, selection, tally));
@@ -37,7 +37,7 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
     result
 }
 
-/// This program's own verb, which becomes root by itself.
+/// Runs this program's own verb, which becomes root by itself.
 fn cluster(xtask: &Path, args: &[&str]) -> Result<()> {
     command::run(Command::new(xtask).arg("cluster").args(args))
 }
@@ -57,7 +57,8 @@ fn all(
     let (modules, bundles) = (workspace.modules(), rego::bundles(workspace));
     let variables: [(&str, &OsStr); 14] = [
         ("KUBECONFIG", config.as_ref()),
-        // What kubectl and helm remember of a server is of this one: in the user's own cache the next cluster has the same address.
+        // Caches of kubectl and helm belong to this cluster only: the next one has the same address, and would find them in the user's
+        // cache.
         ("KUBECACHEDIR", cache.as_ref()),
         ("HELM_CACHE_HOME", cache.as_ref()),
         ("QOSM_TEST_CLUSTER", dir.as_ref()),
@@ -74,7 +75,7 @@ fn all(
     ];
     for test in tests {
         command::heading(&format!("cluster tests of {}", test.package));
-        // One at a time: there is one node, and what is measured on it would measure the others.
+        // One at a time: there is one node, and parallel tests would disturb measurements on it.
         test.run_as_root(run, Stage::Cluster, selection, tally, &variables)?;
     }
     Ok(())

@@ -1,20 +1,20 @@
-//! Test programs in a guest: what its script prints before and after each of them, and how that is counted.
+//! Test programs in a guest: the lines that the guest's script prints before and after each program, and counting their results.
 
 use super::tally::{Reading, Tally};
 use super::{Selection, Stage};
 
-/// What the guest prints before each run of a program, before the program's name.
+/// Printed by the guest before each run of a program, followed by the program's name.
 const BEGINS: &str = "qosm-test: begin ";
-/// What it prints after one, before how it ended.
+/// Printed by the guest after each run of a program, followed by its result.
 const ENDED: &str = "qosm-test: ended ";
 const GOOD: &str = "well";
 
-/// The lines of a guest's script that run what is selected of a program, one test at a time, even after a failure.
+/// Lines of a guest's script that run the selected tests of a program one at a time. They continue after a failure.
 pub(super) fn lines(stage: Stage, selection: &Selection<'_>, name: &str, program: &str) -> String {
     selection.runs(stage, name).iter().map(|args| run(name, program, args)).collect()
 }
 
-/// The lines that run a program with these arguments.
+/// Lines of a guest's script that run a program with these arguments.
 pub(super) fn run(name: &str, program: &str, args: &[String]) -> String {
     let args: String = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', ""))).collect();
     format!(
@@ -34,7 +34,7 @@ impl<'a> Console<'a> {
         Self { stage, tally, current: None }
     }
 
-    /// Counts what a line reports, and prints it.
+    /// Counts the results in a line, and prints it.
     pub(super) fn line(&mut self, line: &str) {
         if let Some(name) = line.strip_prefix(BEGINS) {
             self.current = Some(Reading::new(self.stage, name.trim()));
@@ -48,7 +48,7 @@ impl<'a> Console<'a> {
         println!("{line}");
     }
 
-    /// The guest is down. A program that has begun and not ended took it along: `true`.
+    /// Called when the guest is down. Returns whether a program had begun and not ended.
     pub(super) fn end(&mut self) -> bool {
         let unended = self.current.is_some();
         self.tally.add(self.current.take().map(|reading| reading.end(false)).unwrap_or_default());

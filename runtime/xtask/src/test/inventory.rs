@@ -1,4 +1,4 @@
-//! The checked-in list of all tests. Whoever takes one away shows it in a diff, and what vanishes without that fails the run.
+//! The checked-in list of all tests. Removing a test shows up in a diff; a test that vanishes without a change of the list fails the run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,16 +10,16 @@ use super::{STAGED, program};
 use crate::command;
 use crate::workspace::Workspace;
 
-/// One line a test: its program, and its name in it.
+/// A line for each test: its program and its name.
 const FILE: &str = "runtime/xtask/tests.txt";
-/// So many names are printed.
+/// Maximum number of names that are printed.
 const NAMED: usize = 20;
 
 /// Writes the list.
 ///
 /// # Errors
 ///
-/// When tests are not compiled, or the file cannot be written.
+/// If tests are not compiled, or the file cannot be written.
 pub(super) fn write(workspace: &Workspace) -> Result<()> {
     let tests = there(workspace)?;
     let text: String = tests.iter().map(|test| format!("{test}\n")).collect();
@@ -28,11 +28,11 @@ pub(super) fn write(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Compares the list with what there is.
+/// Compares the list with the compiled tests.
 ///
 /// # Errors
 ///
-/// When they differ, with the names and what to run; when tests are not compiled.
+/// If they differ, with the names and the command to run; if tests are not compiled.
 pub(super) fn check(workspace: &Workspace) -> Result<()> {
     command::heading("the list of tests");
     let there = there(workspace)?;

@@ -1,6 +1,6 @@
-//! Stages beside each other, in three lanes: most of them wait more than they compute.
+//! Runs stages in parallel, in three lanes: most stages wait more than they compute.
 //!
-//! Each stage is a process of its own whose output goes to a file, and is printed in one piece when the stage ends.
+//! Each stage is a separate process whose output goes to a file, which is printed as a whole when the stage ends.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -18,18 +18,19 @@ use super::{Args, Report, Run, STAGES, Stage, Tally, Took};
 use crate::command;
 use crate::interrupt::Interrupt;
 
-/// In one lane stands what cannot run beside each other: registries and cluster have one folder. The longest lane decides; what loads CPUs,
-/// kernel tests and emulation, runs while it waits for registries, and not beside the cluster.
+/// Stages of one lane cannot run in parallel: registries and cluster share a folder. The longest lane determines the time of the run.
+/// Stages that load the CPUs, kernel tests and emulation, run while the first lane waits for registries, and not in parallel with the
+/// cluster.
 const LANES: [&[Stage]; 3] = [
     &[Stage::Registry, Stage::Cluster, Stage::Bench],
     &[Stage::Kernel, Stage::Workspace, Stage::Languages, Stage::Browser],
     &[Stage::Vm, Stage::Uml, Stage::Node],
 ];
 
-/// How long a stage may take to clean up once it was asked to end.
+/// Time for a stage to clean up after it was asked to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often the stages under way are reported.
+/// Interval of reports on running stages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// All stages, in the order in which they begin.
@@ -38,17 +39,17 @@ pub(super) fn order() -> impl Iterator<Item = Stage> {
     (0..longest).flat_map(|place| LANES.iter().filter_map(move |lane| lane.get(place).copied()))
 }
 
-/// The wanted stages by lane; lanes without any are left out.
+/// The wanted stages by lane, without empty lanes.
 pub(super) fn of(wants: impl Fn(Stage) -> bool) -> Vec<Vec<Stage>> {
     let lanes = LANES.map(|lane| lane.iter().copied().filter(|&stage| wants(stage)).collect::<Vec<_>>());
     lanes.into_iter().filter(|lane| !lane.is_empty()).collect()
 }
 
-/// Runs the lanes beside each other, each to its end whatever a stage showed.
+/// Runs the lanes in parallel, each to its end even if stages fail.
 ///
 /// # Errors
 ///
-/// When a stage cannot be started, or this process is asked to end; all stages have ended then.
+/// If a stage cannot be started, or this process is asked to end; all stages have ended then.
 pub(super) fn run(
     run: &Run<'_>,
     args: &Args,
@@ -116,7 +117,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// The next stage that can begin; those that never can are left out.
+    /// The next stage that can begin; stages that never can are dropped.
     fn next(&mut self, needs: impl Fn(Stage) -> Readiness) -> Option<Stage> {
         self.waiting.retain(|&stage| needs(stage) != Readiness::Never);
         let place = self.waiting.iter().position(|&stage| needs(stage) == Readiness::Ready)?;
@@ -131,7 +132,7 @@ impl Lane {
         }
     }
 
-    /// The stage that has ended since, and how. A process that cannot be waited for has failed.
+    /// The stage that has ended, with its exit status, which is `None` if the process cannot be waited for; such a stage has failed.
     fn ended(&mut self) -> Option<(Running, Option<ExitStatus>)> {
         let status = match self.running.as_mut()?.child.try_wait() {
             Ok(None) => return None,
@@ -142,27 +143,27 @@ impl Lane {
     }
 }
 
-/// A stage under way.
+/// A running stage.
 struct Running {
     stage: Stage,
     child: Child,
-    /// All that it prints.
+    /// File of the stage's output.
     log: PathBuf,
-    /// Its counts, once it has ended.
+    /// File of the stage's counts, once it has ended.
     tally: PathBuf,
     begun: Instant,
     was_stopped: bool,
-    /// After which it hangs.
+    /// Time limit after which the stage hangs.
     limit: Duration,
-    /// How often it was asked to end because its time was up.
+    /// Number of requests to end after the limit.
     overdue: u32,
 }
 
 impl Running {
-    /// Starts a program that runs the stage; `--tally` says where it writes its counts.
+    /// Starts a program that runs the stage; `--tally` names the file for its counts.
     fn start(mut program: Command, folder: &Path, stage: Stage) -> Result<Self> {
         let (log, tally) = (folder.join(format!("{stage}.log")), folder.join(format!("{stage}.json")));
-        // The counts of an earlier run would stand for a stage that crashes in this one.
+        // Counts of an earlier run would hide a crash of this one.
         let _ = fs::remove_file(&tally);
         let output = File::create(&log).with_context(|| format!("{} cannot be written", log.display()))?;
         let errors = output.try_clone().context("a log cannot be opened twice")?;
@@ -182,17 +183,17 @@ impl Running {
         })
     }
 
-    /// Asks the stage to end, once, if it leaves nothing behind then; the others come to their end.
+    /// Asks a stage to end, once, if it cleans up then; other stages run to their end.
     fn stop(&mut self) {
         let cleans_up = matches!(self.stage, Stage::Registry | Stage::Cluster | Stage::Uml | Stage::Vm);
         if cleans_up && !self.was_stopped {
             self.was_stopped = true;
-            // It may have ended by itself in this very moment.
+            // The stage may have exited at this very moment.
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
     }
 
-    /// Ends a stage that hangs: it is asked, and killed if it does not hear. It counts as failed, and the others go on.
+    /// Ends a stage that hangs: asks it first, and kills it if it does not react. It counts as failed, and the others continue.
     fn bound(&mut self) {
         let limit = self.limit + PATIENCE * self.overdue;
         if self.begun.elapsed() < limit {
@@ -217,7 +218,7 @@ impl Running {
         println!("    {}: {} s, {ended} tests have ended{last}", self.stage, self.begun.elapsed().as_secs());
     }
 
-    /// Prints what the ended stage printed, and adds its counts; one that was stopped is not counted.
+    /// Prints the output of the ended stage, and adds its counts; a stopped stage is not counted.
     fn report(self, status: Option<ExitStatus>, report: &mut Report) {
         let took = self.begun.elapsed();
         if self.was_stopped {
@@ -233,7 +234,7 @@ impl Running {
         let counted = fs::read(&self.tally).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let mut tally: Tally = counted.unwrap_or_default();
         if tally.is_good() && !status.is_some_and(|status| status.success()) {
-            // It did not come so far as to count.
+            // The stage ended before it wrote its counts.
             tally.failed += 1;
         }
         report.times.push(Took { what: self.stage.to_string(), took, budget: Some(self.stage.budget()) });
@@ -269,10 +270,10 @@ mod tests {
         assert_eq!(of(|stage| matches!(stage, Stage::Registry | Stage::Kernel)), [[Stage::Registry], [Stage::Kernel]]);
     }
 
-    /// A stage as it stands in a lane, of a shell script that writes the counts.
+    /// A running stage of a lane that is a shell script, which writes the counts.
     fn running(folder: &Path, stage: Stage, script: &str) -> Running {
         let mut shell = Command::new("sh");
-        // `$1` is the file of the counts; `$0` is `--tally`.
+        // `$1` is the file for the counts; `$0` is `--tally`.
         shell.args(["-c", script]);
         Running::start(shell, folder, stage).unwrap()
     }
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Plays stages by these scripts; the names of those that ended, and the counts.
+    /// Runs these scripts as stages. Returns the names of those that ended, and the counts.
     fn play(lanes: &[&[(Stage, &str)]]) -> (Vec<String>, Tally) {
         play_with(lanes, |_| Readiness::Ready)
     }
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn lanes_run_beside_each_other_and_their_counts_add_up() {
-        // Each waits for the other to have begun.
+        // Each script waits until the other has begun.
         let wait = |mine: &str, other: &str| {
             format!("d=$(dirname $1); touch $d/{mine}; while ! [ -e $d/{other} ]; do sleep 0.01; done; {GOOD}")
         };

@@ -1,22 +1,22 @@
-//! What `make test` leaves to `make test-all`: each behaviour here has a shorter sibling that stays.
+//! Tests that only `make test-all` runs: each behaviour here has a shorter test that `make test` runs.
 
 use std::path::Path;
 
 use super::Stage;
 
-/// Tests of one stage that take long.
+/// Long tests of one stage.
 pub(super) struct LeftOut {
     stage: Stage,
-    /// The beginnings of their names, as `--skip` takes them.
+    /// Prefixes of their names, for `--skip`.
     pub(super) names: &'static [&'static str],
-    /// Why they can be left out, and what shows the same.
+    /// Why they can be left out, and which tests show the same.
     why: &'static str,
-    /// Left out only where this machine has cgroup v1.
+    /// Left out only on a machine with cgroup v1.
     only_on_v1: bool,
 }
 
-/// What takes several CPUs, NUMA nodes, cpusets, PSI or the cost model of devices, none of which user-mode Linux has: the emulated machine runs
-/// it, and nothing else.
+/// Tests that need several CPUs, NUMA nodes, cpusets, PSI or the cost model of devices, none of which user-mode Linux has. The emulated
+/// machine runs only these.
 const EMULATED: &[&str] = &[
     "alarms::load_that_rises",
     "alarms::pressure_above",
@@ -31,14 +31,14 @@ const EMULATED: &[&str] = &[
     "two_containers_take_turns",
 ];
 
-/// What is shown on a node as production has it.
+/// Tests for a node like one in production.
 const PRODUCTION: &[&str] = &["production::", "policies::", "nri::a_container_has"];
 
-/// What needs a second boot of the node, after one in which the other ran last.
+/// Tests of a power cut. The second needs another boot of the node, after one in which the first ran last.
 pub(super) const POWER_GOES: &str = "production::the_power_goes_while_values_are_held";
 pub(super) const POWER_IS_BACK: &str = "production::the_power_is_back_and_values_come_and_go_as_before";
 
-/// What takes systemd, and no other node has.
+/// Tests that need systemd.
 const WITH_SYSTEMD: &[&str] = &["production::"];
 
 const LEFT_OUT: &[LeftOut] = &[
@@ -112,18 +112,18 @@ const LEFT_OUT: &[LeftOut] = &[
     },
 ];
 
-/// Whether this machine's own cgroups are those of v2, controllers and all.
+/// Whether this machine has cgroup v2 with all controllers.
 fn is_on_v2() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-/// What is left out of a stage here.
+/// Tests of a stage that are left out on this machine.
 pub(super) fn of(stage: Stage) -> impl Iterator<Item = &'static str> {
     let here = move |left: &&LeftOut| left.stage == stage && !(left.only_on_v1 && is_on_v2());
     LEFT_OUT.iter().filter(here).flat_map(|left| left.names.iter().copied())
 }
 
-/// All that a stage runs; nothing where that is everything.
+/// The only tests that a stage runs; empty if it runs all.
 pub(super) fn only(stage: Stage) -> &'static [&'static str] {
     match stage {
         Stage::Vm => EMULATED,
@@ -132,10 +132,10 @@ pub(super) fn only(stage: Stage) -> &'static [&'static str] {
     }
 }
 
-/// What writes the node's own settings: of the machine that the tests run on they are left alone.
+/// Tests that write the node's own settings, which must not change on the machine of the test run.
 const OF_THE_NODE: &[&str] = &["block_io::", "node_memory::"];
 
-/// What another stage runs in this one's place, whoever asks for it.
+/// Tests that another stage runs instead of this one, even if they are named.
 pub(super) fn elsewhere(stage: Stage) -> &'static [&'static str] {
     match stage {
         Stage::Kernel => OF_THE_NODE,
@@ -146,7 +146,7 @@ pub(super) fn elsewhere(stage: Stage) -> &'static [&'static str] {
     }
 }
 
-/// One line for each kind, for the end of the log.
+/// A line for each kind of test that was left out, for the end of the log.
 pub(super) fn lines() -> impl Iterator<Item = String> {
     let tests = LEFT_OUT.iter().map(|left| format!("{}, {}: {}", left.stage, left.names.join(" "), left.why));
     let others = [

@@ -1,5 +1,5 @@
-//! What stages need, made ready beside the stages that have all of theirs: third-party programs are installed while our own are compiled,
-//! and the tests of all crates, most of what there is to compile, while the stages that take none of them run.
+//! Prepares the needs of stages while other stages run: installs third-party programs while qosm is compiled, and compiles the tests of all
+//! crates, the largest part, while stages run that do not need them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,28 +14,28 @@ use crate::interrupt::Interrupt;
 use crate::workspace::Workspace;
 use crate::{bench, command, modules, rego, setup};
 
-/// How much the compiler stands back behind tests that run.
+/// Niceness of the compiler while tests run.
 const NICE: i32 = 10;
-/// How often it is looked whether someone asked for the end.
+/// Interval of checks for an interrupt.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Whether a stage can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// It has what it needs.
+    /// All needs are available.
     Ready,
     /// Something is still being installed or compiled.
     NotYet,
-    /// Something cannot be had, as was told and counted.
+    /// A need cannot be installed or compiled; this was printed and counted.
     Never,
 }
 
-/// Who compiles what a stage runs.
+/// When the tests of a stage are compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tests {
-    /// Those that `cargo test` does not run unasked, before any stage begins.
+    /// Tests that `cargo test` does not run by default: before any stage begins.
     Staged,
-    /// Those that it does, beside the first stages.
+    /// Tests that `cargo test` runs by default: in parallel with the first stages.
     Unasked,
 }
 
@@ -45,17 +45,17 @@ impl Tests {
     }
 }
 
-/// What of the stages' needs is there by now.
+/// State of the stages' needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Needs(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By stage, whether what it needs beside Rust could be had.
+    /// By stage, whether its needs besides Rust could be installed.
     installed: BTreeMap<Stage, bool>,
     /// Whether these tests compiled.
     compiled: BTreeMap<Tests, bool>,
-    /// What could not be had, and the list of tests.
+    /// Failures to install or compile, and differences in the list of tests.
     tally: Tally,
     times: Vec<Took>,
 }
@@ -75,17 +75,17 @@ impl Needs {
         }
     }
 
-    /// What could not be had, what else was found on the way, and how long it took.
+    /// The failures and other findings, and the time of each part.
     pub(super) fn into_counts(self) -> (Tally, Vec<Took>) {
         let mut state = self.state();
         (std::mem::take(&mut state.tally), std::mem::take(&mut state.times))
     }
 
-    /// Waits until a stage can begin, or never will. Whether it can.
+    /// Waits until a stage can begin, or never will. Returns whether it can.
     ///
     /// # Errors
     ///
-    /// When this process is asked to end.
+    /// If this process is asked to end.
     pub(super) fn wait(&self, stage: Stage, interrupt: &Interrupt) -> Result<bool> {
         loop {
             match self.of(stage) {
@@ -96,8 +96,8 @@ impl Needs {
         }
     }
 
-    /// Installs what the stages need beside Rust, in a thread of its own and in the order in which they begin; with `is_whole`, also what only
-    /// `make test-all` needs. A stage whose needs cannot be had counts as failed.
+    /// Installs the stages' needs besides Rust, in a separate thread and in the order in which the stages begin; with `is_whole`, also what only
+    /// `make test-all` needs. A stage whose needs cannot be installed counts as failed.
     pub(super) fn install(&self, workspace: &Workspace, wanted: &[Stage], is_whole: bool) {
         let (needs, workspace) = (self.clone(), workspace.clone());
         let stages: Vec<_> = lanes::order().filter(|stage| wanted.contains(stage)).collect();
@@ -127,17 +127,17 @@ impl Needs {
         });
     }
 
-    /// Builds modules, binaries, and the tests of all stages but [`Stage::Workspace`], which are part of it where that is wanted.
+    /// Builds modules, binaries, and the test targets of the wanted stages; [`Self::compile`] compiles the tests of [`Stage::Workspace`].
     ///
     /// # Errors
     ///
-    /// When something does not compile.
+    /// If something does not compile.
     pub(super) fn build(&self, workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
         modules::build(workspace, &modules::Args::default())?;
         command::heading("binaries");
         let mut build = workspace.cargo();
         build.args(["build", "--release", "--workspace"]);
-        // The others are those of benches; what they are linked with takes minutes.
+        // The other binaries are those of benches, whose dependencies take minutes.
         let needed: &[&str] = if wanted.contains(&Stage::Bench) { &[] } else { &["qosm", "qosm-policy"] };
         command::run(build.args(needed.iter().flat_map(|name| ["--bin", *name])))?;
         command::heading("tests of the stages");
@@ -147,8 +147,8 @@ impl Needs {
         Ok(())
     }
 
-    /// Compiles what `cargo test` runs unasked, in a thread of its own that stands back behind tests; compares the list of tests with what
-    /// there is where all of them are compiled.
+    /// Compiles what `cargo test` runs by default, in a separate thread with low priority. If all tests are compiled, compares the list of
+    /// tests with them.
     pub(super) fn compile(&self, workspace: &Workspace, selection: &Selection<'_>, lists: bool, interrupt: &Interrupt) {
         let (needs, workspace, interrupt) = (self.clone(), workspace.clone(), interrupt.clone());
         let beside_opa = !matches!(selection, Selection::Short);
@@ -159,7 +159,7 @@ impl Needs {
                 stages: &[],
                 tests: Some(Tests::Unasked),
             };
-            // Of this thread, and of what it starts; who may not has a compiler that stands back less.
+            // Applies to this thread and its child processes. Without permission the compiler has a higher priority.
             let _ = nice(NICE);
             let begun = Instant::now();
             command::heading("tests of all crates, beside the first stages");
@@ -187,7 +187,7 @@ impl Needs {
     }
 }
 
-/// What a thread has still to say: if it breaks off, nobody waits for it.
+/// Results that a thread still has to report. If the thread panics, they count as failed, so that no stage waits for them.
 struct Left<'a> {
     needs: &'a Needs,
     what: &'static str,

@@ -1,5 +1,5 @@
-//! The tests on a node as production has it: systemd, cgroup v2, kubelet and containerd with the systemd driver, and the kubelet's own
-//! memory QoS, all in user-mode Linux with the control plane beside them.
+//! The tests on a node like one in production: systemd, cgroup v2, kubelet and containerd with the systemd driver, and the kubelet's own
+//! memory QoS, in user-mode Linux, together with the control plane.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,14 +18,14 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 /// The cluster's folder in the guest.
 const DIR: &str = "/var/lib/qosm-cluster";
 
-/// A network that leads nowhere, in a range for tests (RFC 2544).
+/// A network without a route to anywhere, in a range for tests (RFC 2544).
 const NETWORK: &str = "ip link add out type dummy && ip address add 198.18.214.2/24 dev out && ip link set out up && ip route add default via 198.18.214.1\n";
 
-/// All in one boot but what the power is cut for: that takes two more.
+/// Runs all tests in one boot, except those of a power cut, which take two more.
 ///
 /// # Errors
 ///
-/// When something cannot be built, or the guest does not boot or goes down before the tests have ended.
+/// If something cannot be built, or the guest does not boot or goes down before the tests have ended.
 pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     command::heading("building the cluster tests");
     let prepared = prepared(run)?;
@@ -36,7 +36,7 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
         tally.not_run += 1;
         return Ok(());
     };
-    // Pods have a wire each to the host; the API server wants a way out to be there.
+    // Each pod has a link to the host; the API server needs a default route.
     let network = format!("{}{}{NETWORK}", system.load("veth"), system.load("dummy"));
     let of_all = |args: &dyn Fn(&str) -> String| -> String {
         tests.iter().map(|test| format!("cd '{}'\n{}", test.folder.display(), args(&test.name()))).collect()
@@ -48,7 +48,7 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
     let mut boots = vec![of_all(&|name| guest::lines(Stage::Node, selection, name, &program(name)))];
     if is_power_cut(selection) {
         let exact = |test: &str| ["--exact".to_owned(), test.to_owned()];
-        // What is not on the disk by then is gone.
+        // Data that is not on the disk by then is lost.
         let off = "echo 'qosm-vm: the script ended with 0'\npoweroff --force --force --no-sync\n";
         let goes = of_all(&|name| guest::run(name, &program(name), &exact(POWER_GOES)));
         boots.push(format!("{goes}{off}"));
@@ -68,7 +68,7 @@ pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -
     Ok(())
 }
 
-/// Whether the two that need a power cut are to run.
+/// Whether the two tests of a power cut are selected.
 fn is_power_cut(selection: &Selection<'_>) -> bool {
     let both = [POWER_GOES, POWER_IS_BACK];
     match selection {
@@ -78,7 +78,7 @@ fn is_power_cut(selection: &Selection<'_>) -> bool {
     }
 }
 
-/// Programs, modules and the chart are where they are on this machine; what is written is the guest's.
+/// Programs, modules and the chart are at the same paths as on this machine; the guest writes to its own disk.
 fn prepared(run: &Run<'_>) -> Result<String> {
     let workspace = run.workspace;
     let tools = Programs::find(workspace)?;
@@ -87,7 +87,7 @@ fn prepared(run: &Run<'_>) -> Result<String> {
     for place in [workspace.root(), workspace.target(), &workspace.cache()?] {
         script += &format!("mkdir -p '{0}' && mount --bind '/host{0}' '{0}'\n", place.display());
     }
-    // The kubelet's cadvisor wants to know how fast a CPU is, which this kernel does not tell.
+    // The kubelet's cadvisor reads the CPU frequency, which this kernel does not report.
     script += "sed 's/^bogomips.*/&\\ncpu MHz\\t\\t: 2400.000/' /proc/cpuinfo >/run/cpuinfo && mount --bind /run/cpuinfo /proc/cpuinfo\n";
     let xtask = run.xtask.display();
     script += &format!(

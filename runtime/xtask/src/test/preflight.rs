@@ -1,4 +1,4 @@
-//! What a run needs of the machine, looked at before minutes are spent: a red test would say it late and in other words.
+//! Checks requirements on the machine before the run, which tests would report late and in unclear errors.
 
 use std::env;
 use std::path::Path;
@@ -8,21 +8,21 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Stage;
 use crate::workspace::Workspace;
 
-/// What the target directory of a first run comes to, with the cluster's images and the registries.
+/// Size of the target directory after a first run, with the cluster's images and the registries.
 const NEEDED_GIB: u64 = 12;
-/// What is left for the sockets' own names: their paths have at most 107 bytes (unix(7)).
+/// Maximum length of the temporary folder's path, so that paths of sockets have at most 107 bytes (unix(7)).
 const LONGEST_FOLDER: usize = 60;
 
-/// Looks at disk, folders and devices.
+/// Checks disk space, folders and devices.
 ///
 /// # Errors
 ///
-/// The first thing that is missing, with the way out.
+/// The first requirement that is missing, and how to fix it.
 pub(super) fn check(workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
     let target = workspace.target();
     std::fs::create_dir_all(target).with_context(|| format!("{} cannot be made", target.display()))?;
     let is_first = !target.join("release/deps").is_dir();
-    // What was built stays: a later run needs room for what it compiles anew.
+    // Built files stay; a later run needs space only for what it recompiles.
     room(target, if is_first { NEEDED_GIB } else { NEEDED_GIB / 3 })?;
     temporary(&env::temp_dir())?;
     if wanted.contains(&Stage::Kernel) {

@@ -1,4 +1,4 @@
-//! Test programs: what cargo compiles them to, and running them.
+//! Compiles test programs with cargo, and runs them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,16 +19,16 @@ use crate::interrupt::Interrupt;
 use crate::workspace::Workspace;
 use crate::{command, modules};
 
-/// What stands for a program where `cargo test` runs the examples in the documentation.
+/// Name that stands for a program when `cargo test` runs the examples in the documentation.
 pub(super) const DOCTESTS: &str = "doctests";
-/// What stands for the programs of the tests that compare the engine with opa-wasm.
+/// Name that stands for the programs of the tests that compare the engine with opa-wasm.
 pub(super) const BESIDE_OPA: &str = "opa-wasm";
 
-/// After which a program that prints nothing hangs: each test that ends is a line. The longest by far compiles a module for each of OPA's own
-/// cases, once a machine.
+/// Time without output after which a program hangs; each test that ends prints a line. The longest test by far compiles a module for each
+/// of OPA's own cases, once for each machine.
 const SILENCE: Duration = Duration::from_secs(30 * 60);
 
-/// A test program with the crate that it is of.
+/// A test program of a crate.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TestProgram {
     pub(crate) package: String,
@@ -43,16 +43,16 @@ impl TestProgram {
         Self { package: package.into(), target: "kernel".into(), folder: "/".into(), program: "/x".into() }
     }
 
-    /// What it is called in counts and lists: `qosm-host kernel`.
+    /// The name of the program in counts and lists: `qosm-host kernel`.
     pub(super) fn name(&self) -> String {
         format!("{} {}", self.package, self.target)
     }
 
-    /// Runs what is selected of it, with as many threads as it likes.
+    /// Runs the selected tests of the program, with its default number of threads.
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub(super) fn run(
         &self,
         run: &Run<'_>,
@@ -64,18 +64,18 @@ impl TestProgram {
         for args in selection.runs(stage, &self.name()) {
             let mut program = Command::new(&self.program);
             prepare(&mut program);
-            // As cargo does it.
+            // As cargo does.
             program.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
             counted(run, stage, &self.name(), &mut program, tally)?;
         }
         Ok(())
     }
 
-    /// Runs what is selected of it as root and one test at a time.
+    /// Runs the selected tests of the program as root and one at a time.
     ///
     /// # Errors
     ///
-    /// When it cannot be started, or not as root.
+    /// If it cannot be started, or not as root.
     pub(super) fn run_as_root(
         &self,
         run: &Run<'_>,
@@ -94,11 +94,12 @@ impl TestProgram {
     }
 }
 
-/// The lists of compiled programs, beside what stages print. Stages read them: cargo itself waits while other tests are being compiled.
+/// The lists of compiled programs, next to the stages' output. Stages read them, since cargo itself would wait while other tests are being
+/// compiled.
 const UNASKED_LIST: &str = "unasked.json";
 const STAGED_LIST: &str = "staged.json";
 
-/// Compiles what `cargo test` runs unasked, but for doctests.
+/// Compiles what `cargo test` runs by default, except doctests.
 ///
 /// # Errors
 ///
@@ -108,11 +109,11 @@ pub(super) fn compile_unasked(workspace: &Workspace, interrupt: &Interrupt) -> R
     keep(workspace, UNASKED_LIST, &compiled(workspace, &[], |target| target.test)?)
 }
 
-/// Compiles each crate's targets of these names, which `cargo test` does not run unasked.
+/// Compiles each crate's targets with these names, which `cargo test` does not run by default.
 ///
 /// # Errors
 ///
-/// When there is none of a name, or one does not compile.
+/// When there is no target of a name, or one does not compile.
 pub(crate) fn compile_staged(workspace: &Workspace, names: &[&str]) -> Result<()> {
     let packages = modules::packages(workspace)?;
     for &name in names {
@@ -142,7 +143,7 @@ pub(super) fn unasked(workspace: &Workspace) -> Result<Vec<TestProgram>> {
     kept(workspace, UNASKED_LIST)
 }
 
-/// Those of this name that [`compile_staged`] compiled.
+/// The programs of this name that [`compile_staged`] compiled.
 ///
 /// # Errors
 ///
@@ -181,7 +182,7 @@ fn compiled(
     args: &[&str],
     is_wanted: impl Fn(&qosm_build::Target) -> bool,
 ) -> Result<Vec<TestProgram>> {
-    /// One line that `cargo --message-format=json` prints; the fields of all kinds of line in one.
+    /// A line of `cargo --message-format=json`, with the fields of all kinds of lines.
     #[derive(Deserialize)]
     struct Message {
         manifest_path: Option<PathBuf>,
@@ -202,7 +203,7 @@ fn compiled(
         else {
             return;
         };
-        // The binaries that integration tests run are no tests.
+        // Binaries that integration tests run are no tests.
         let is_test = message.profile.is_some_and(|profile| profile.test);
         let package = packages.iter().find(|package| package.manifest_path == manifest);
         if let Some(package) = package.filter(|_| is_test && is_wanted(&target)) {
@@ -216,7 +217,7 @@ fn compiled(
     Ok(tests)
 }
 
-/// Runs a test program and counts what it reports, line by line as it comes. Ends it when this process is asked to end.
+/// Runs a test program and counts the results in its output line by line. Ends it when this process is asked to end.
 ///
 /// # Errors
 ///
@@ -246,7 +247,7 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
                     println!("    {name} is ended: none of its tests has ended within {} s", SILENCE.as_secs());
                 }
                 if hangs || interrupt.asked() {
-                    // Through `sudo` it is out of reach, and hears of Ctrl-C itself.
+                    // A program that runs through `sudo` cannot be signalled from here, but receives the terminal's SIGINT itself.
                     let _ = kill_process(pid, Signal::TERM);
                     return;
                 }
@@ -260,9 +261,9 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
         reading.line(line);
         println!("{line}");
     });
-    // Not waited for until nobody can signal it any more: until then its number is its own.
+    // Wait for the child only when it can no longer be signalled: until then its ID is not reused.
     ended.store(true, Ordering::Relaxed);
-    // It does not fail.
+    // The thread does not panic.
     let _ = watch.join();
     let status = child.wait().with_context(|| format!("the tests of {name} cannot be waited for"))?;
     read.with_context(|| format!("the output of the tests of {name} cannot be read"))?;

@@ -1,4 +1,4 @@
-//! The tests beside container registries: starts them and takes them down, whatever happened.
+//! The tests with container registries: starts the registries and stops them whatever happened.
 
 use anyhow::Result;
 
@@ -7,11 +7,11 @@ use super::{REGISTRY, Run, Selection, Stage, Tally};
 use crate::command;
 use crate::registry::Registries;
 
-/// Builds the tests, runs them and counts what they report.
+/// Builds the tests, runs them and counts the results.
 ///
 /// # Errors
 ///
-/// When something cannot be built, or the registries do not come up.
+/// If something cannot be built, or the registries do not start.
 pub(super) fn run(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     command::heading("building the registry tests");
     let tests = staged(run.workspace, REGISTRY)?;
@@ -38,7 +38,7 @@ fn all(
             program.env("QOSM_REGISTRY_ENV", registries.env()).env("RUST_BACKTRACE", "1");
             program.env("QOSM_BIN", run.workspace.binary()).env("QOSM_POLICY_BIN", run.workspace.policy_binary());
             program.env("QOSM_MODULES", run.workspace.modules()).env("QOSM_XTASK", &run.xtask);
-            // Two: most of them wait for a registry, and one builds all modules with one job. Each has repositories of its own.
+            // Two threads: most tests wait for a registry, and one builds all modules with one job. Each test has its own repositories.
             program.arg("--test-threads=2");
         })?;
     }

@@ -1,4 +1,4 @@
-//! What tests came to: counts, and which of them failed with what they said.
+//! Results of tests: counts, and the failed tests with their output.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use super::Stage;
 
-/// What the tests of all stages came to.
+/// The results of all stages.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Tests that passed, be it at their second or third try.
+    /// Tests that passed, including those that passed on a retry.
     pub(super) passed: u64,
-    /// Tests that failed, and programs and stages that ended without an account of their tests.
+    /// Tests that failed, and programs and stages that ended without reporting their tests.
     pub(super) failed: u64,
-    /// Tests that were left out.
+    /// Tests that were ignored.
     pub(super) ignored: u64,
-    /// Tests that cannot run here, as they say themselves; libtest counts them as passed.
+    /// Tests that reported that they cannot run here; libtest counts them as passed.
     pub(super) not_run: u64,
-    /// Those of the failed tests that are known by name, in the order in which they ended.
+    /// The failed tests that are known by name, in the order in which they ended.
     pub(super) failures: Vec<Failure>,
-    /// Waits that were near their bound, as the tests told them.
+    /// Waits that came near their time limit, as the tests reported them.
     pub(super) slow: Vec<String>,
-    /// Tests that took long, of the stages that run one at a time.
+    /// Tests that took long, in stages that run one test at a time.
     #[serde(default)]
     pub(super) long: Vec<Long>,
 }
@@ -43,26 +43,26 @@ impl std::fmt::Display for Long {
 /// A test that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
-    /// Where it stands.
+    /// The stage of the test.
     pub(super) stage: Stage,
-    /// The program that it is in, as [`super::TestProgram::name`] has it.
+    /// The test's program, by [`super::TestProgram::name`].
     pub(super) program: String,
-    /// Its name in that program.
+    /// Name of the test in that program.
     pub(super) test: String,
-    /// What it printed.
+    /// Output of the test.
     pub(super) output: String,
 }
 
-/// What a test prints, before the rest of the line, when a wait took more than a third of its bound.
+/// Printed by a test, before the rest of the line, when a wait took more than a third of its limit.
 const SLOW: &str = "slow: ";
 /// Printed by a test that cannot run here, before its name and the reason.
 const NOT_RUN: &str = "not run: ";
-/// A test that takes as long as this is told at the end of the run, among the longest.
+/// Tests that take at least this long are reported at the end of the run, among the longest.
 const LONG: Duration = Duration::from_secs(10);
-/// A test's output is cut to so many lines, the last ones.
+/// Maximum number of lines of a test's output; the last ones are kept.
 const OUTPUT_LINES: usize = 60;
 
-/// Reads what one test program prints.
+/// Parses the output of a test program.
 #[derive(Debug)]
 pub(super) struct Reading {
     tally: Tally,
@@ -70,19 +70,19 @@ pub(super) struct Reading {
     program: String,
     /// Name and output of tests whose output was printed.
     outputs: Vec<(String, Vec<String>)>,
-    /// The names that stand below the last `failures:`.
+    /// The names below the last `failures:`.
     names: Option<Vec<String>>,
-    /// How many tests said since the last summary that they cannot run here.
+    /// Number of tests since the last summary that reported that they cannot run here.
     said_not_run: u64,
     begun: Instant,
-    /// When the test before this one ended, since the program began.
+    /// When the previous test ended, measured from the start of the program.
     ended: Duration,
-    /// The test whose line was begun, and does not say yet how it ended.
+    /// The test whose line has begun without a result yet.
     test: Option<String>,
 }
 
 impl Reading {
-    /// A program that begins.
+    /// Begins with a program's output.
     pub(super) fn new(stage: Stage, program: &str) -> Self {
         Self {
             tally: Tally::default(),
@@ -97,12 +97,12 @@ impl Reading {
         }
     }
 
-    /// Takes in a line of what it prints.
+    /// Parses a line of output.
     pub(super) fn line(&mut self, line: &str) {
         self.line_at(line, self.begun.elapsed());
     }
 
-    /// Takes in a line that was printed so long after the program began.
+    /// Parses a line that was printed at this time after the start of the program.
     fn line_at(&mut self, line: &str, at: Duration) {
         self.note_time(line.trim_end(), at);
         if let Some((_, wait)) = line.split_once(SLOW) {
@@ -120,14 +120,14 @@ impl Reading {
         {
             names.push(name.to_owned());
         }
-        // What looks like a list of names may as well be what a failed test printed.
+        // A line that looks like a name in a list may also be output of a failed test.
         if let Some((_, lines)) = self.outputs.last_mut() {
             lines.push(line.to_owned());
             lines.drain(..lines.len().saturating_sub(OUTPUT_LINES));
         }
     }
 
-    /// Takes note of how long the test took that ends with this line. What is printed while a test runs stands between its name and its end.
+    /// Records the duration of the test that ends with this line. Output of a running test is between its name and its result.
     fn note_time(&mut self, line: &str, at: Duration) {
         let begun = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
         if let Some((name, _)) = begun {
@@ -147,7 +147,7 @@ impl Reading {
         }
     }
 
-    /// Adds libtest's summary, and the tests that it says have failed.
+    /// Adds libtest's summary, and the failed tests that it lists.
     fn summary(&mut self, summary: &str) {
         let Some((_, counts)) = summary.split_once(". ") else { return };
         let names = self.names.take().unwrap_or_default();
@@ -174,8 +174,8 @@ impl Reading {
         }
     }
 
-    /// The program has ended; what it came to. One that ended badly without saying so in its summary counts as one failure: it crashed,
-    /// hung or did not compile.
+    /// Ends with the program, and returns its results. A program that failed without a failure in its summary counts as one failure: it
+    /// crashed, hung or did not compile.
     pub(super) fn end(mut self, good: bool) -> Tally {
         if !good && self.tally.failed == 0 {
             self.tally.failed += 1;
@@ -185,7 +185,7 @@ impl Reading {
 }
 
 impl Tally {
-    /// Adds the counts of another part of the run.
+    /// Adds the results of another part of the run.
     pub(super) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -196,7 +196,7 @@ impl Tally {
         self.long.extend(other.long);
     }
 
-    /// Whether every test has passed. An ignored one shows nothing.
+    /// Whether every test passed; an ignored test does not count as passed.
     pub(super) fn is_good(&self) -> bool {
         self.failed == 0 && self.ignored == 0
     }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn what_cannot_run_here_has_not_passed() {
-        // One test at a time stands in the line that names it, several stand in lines of their own.
+        // If tests run one at a time, the reason is in the line that names the test; otherwise in a line of its own.
         let tally = read(
             "test numa ... not run: numa, for it takes two NUMA nodes\nok\nnot run: fuse, for it takes /dev/fuse\n\
              test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\

@@ -1,4 +1,4 @@
-//! The kernel tests on cgroup v2: in user-mode Linux, and what that lacks in an emulated machine.
+//! The kernel tests on cgroup v2: in user-mode Linux, and those for which it lacks something in an emulated machine.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::{KERNEL, Run, Selection, Stage, Tally};
 use crate::vm::{self, Share};
 use crate::{command, rego};
 
-/// Emulation is slow, and an unlucky machine is slow to emulate; a hang is longer still.
+/// Emulation is slow, and slower on a busy machine; a hang takes longer still.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// All in one boot; the guest sees the programs, the agent and the modules, and nothing else of this machine.
+/// Runs all tests in one boot. The guest sees the programs, the agent and the modules, and no other files of this machine.
 ///
 /// # Errors
 ///
-/// When the tests do not compile, or the machine does not boot or goes down before they have ended.
+/// If the tests do not compile, or the machine does not boot or goes down before they have ended.
 pub(super) fn run(run: &Run<'_>, stage: Stage, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     command::heading("building the kernel tests");
     let tests = staged(run.workspace, KERNEL)?;
@@ -51,16 +51,16 @@ fn guest_program(test: &TestProgram) -> String {
     format!("/bin/{KERNEL}-{}", test.package)
 }
 
-/// Tests see by `QOSM_TEST_VM` that all they need is there: what another machine may lack fails here. An emulated machine on a busy one
-/// compiles a hundred times as long, and takes all of it for its own CPU time. Which rounds of `kill -9` are
-/// played is handed on.
+/// `QOSM_TEST_VM` tells the tests that the guest provides all that they need, so that a missing feature is a failure here. An emulated
+/// machine on a busy one takes a hundred times as long to compile, and counts all of it as its own CPU time. The number of rounds of
+/// `kill -9` is passed on.
 fn script(tests: &[TestProgram], stage: Stage, selection: &Selection<'_>) -> String {
     let mut script =
         "export QOSM_BIN=/bin/qosm QOSM_MODULES=/policies QOSM_BUNDLES=/bundles QOSM_DISK=/disk QOSM_TEST_VM=1 \
          QOSM_COMPILER_SECONDS=600 RUST_BACKTRACE=1\n"
             .to_owned();
     for (name, value) in ["QOSM_KILL_ROUNDS", "QOSM_KILL_SEED"].map(|name| (name, std::env::var(name))) {
-        // A shell reads it: a number and nothing else.
+        // A shell evaluates it, so accept only a number.
         if let Some(number) = value.ok().and_then(|text| text.parse::<u64>().ok()) {
             script += &format!("export {name}={number}\n");
         }

@@ -1,4 +1,4 @@
-//! Boots a guest: in goes a kernel with files, out comes what the script printed and its exit code.
+//! Boots a guest with a kernel and files, and returns its script's output and exit code.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,21 +15,21 @@ use crate::command;
 use crate::interrupt::Interrupt;
 use crate::workspace;
 
-/// The emulator's program.
+/// Program of the emulator.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
-/// What the guest prints before the script; above it the firmware writes as it likes.
+/// Printed by the guest before the script; the firmware prints anything before it.
 const BEGIN: &str = "qosm-vm: the script begins";
-/// What the guest prints as its last line, before the exit code.
+/// Printed by the guest on its last line, before the exit code.
 const END: &str = "qosm-vm: the script ended with ";
 
-/// What a kernel prints that is at its end. User-mode Linux, the first process of its namespace, cannot end itself by a signal then, and
-/// tries for ever.
+/// Printed by a panicking kernel. User-mode Linux, as the first process of its namespace, then cannot end itself by a signal, and tries for
+/// ever.
 const PANIC: &str = "Kernel panic - not syncing";
-/// How long it may go on telling why.
+/// Time for the rest of the panic message.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The guest's first process. It mounts what a container host has, runs the script and switches off.
+/// The guest's first process. It mounts the file systems of a container host, runs the script and powers off.
 pub(crate) const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root USER=root TERM=dumb
@@ -69,29 +69,29 @@ sync
 poweroff -f
 "#;
 
-/// What the guest runs on.
+/// The machine of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Machine<'a> {
     /// An emulated one: 4 CPUs and 1 GiB on two NUMA nodes.
     Emulated,
-    /// User-mode Linux, this program: a kernel that is an ordinary process, at this machine's speed. 1 CPU and 1 GiB, no cpusets, no PSI.
+    /// User-mode Linux at this path: a kernel that is an ordinary process, at this machine's speed. 1 CPU and 1 GiB, no cpusets, no PSI.
     UserMode(&'a Path),
 }
 
-/// What it boots from.
+/// Files that the machine boots from.
 pub(crate) struct Media<'a> {
-    /// For the emulated machine; user-mode Linux is its own.
+    /// For the emulated machine; user-mode Linux is a kernel itself.
     pub(crate) kernel: &'a Path,
     pub(crate) image: &'a Path,
     pub(crate) disk: &'a Path,
 }
 
 impl Machine<'_> {
-    /// The process of the machine; it ends with this program, however that ends.
+    /// The command that runs the machine, which ends with this program, however it ends.
     ///
     /// # Errors
     ///
-    /// When there is no such machine.
+    /// If there is no such machine.
     pub(crate) fn command(self, media: &Media<'_>) -> Result<Command> {
         match self {
             Self::Emulated => emulated(media),
@@ -104,7 +104,7 @@ fn emulated(media: &Media<'_>) -> Result<Command> {
     let Some(qemu) = workspace::program(QEMU) else {
         bail!("there is no {QEMU}: run `make setup`, or as root `apt-get install qemu-system-x86`");
     };
-    // A machine that nobody waits for would take its processors until its time is up.
+    // A machine without a parent would use the CPUs until its time limit.
     let mut command = match workspace::program("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
@@ -113,7 +113,7 @@ fn emulated(media: &Media<'_>) -> Result<Command> {
         }
         None => Command::new(qemu),
     };
-    // Without KVM, which is missing or hangs where this mostly runs: in a virtual machine already.
+    // Without KVM, which is missing or hangs inside virtual machines, where this mostly runs.
     command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "4", "-m", "1024"]);
     command.args(["-object", "memory-backend-ram,id=m0,size=512M", "-object", "memory-backend-ram,id=m1,size=512M"]);
     command.args(["-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1"]);
@@ -125,7 +125,7 @@ fn emulated(media: &Media<'_>) -> Result<Command> {
     Ok(command)
 }
 
-/// Memory of user-mode Linux, in MiB: a file that it maps.
+/// Memory of user-mode Linux in MiB, in a file that it maps.
 const USER_MODE_MIB: u64 = 1024;
 
 fn user_mode(program: &Path, media: &Media<'_>) -> Command {
@@ -138,7 +138,7 @@ fn user_mode(program: &Path, media: &Media<'_>) -> Command {
 /// Memory of a guest with systemd and a whole cluster, in MiB.
 const SYSTEM_MIB: u64 = 3072;
 
-/// User-mode Linux on a disk of its own, of which it only reads: what it writes goes to another file. It is told which script to run.
+/// User-mode Linux on a disk that it only reads; it writes to another file. `script` names the script to run.
 pub(crate) fn system(program: &Path, written: &Path, disk: &Path, script: &Path) -> Command {
     let mut command = process(program, SYSTEM_MIB, written);
     command.arg(format!("ubd0={},{}", written.display(), disk.display())).args(["root=/dev/ubda", "rw"]);
@@ -146,16 +146,16 @@ pub(crate) fn system(program: &Path, written: &Path, disk: &Path, script: &Path)
     command
 }
 
-/// The kernel's process, with its memory in a file beside another where /dev/shm is too small.
+/// The kernel's process. Its memory is in a file next to `beside` if /dev/shm is too small.
 fn process(program: &Path, mib: u64, beside: &Path) -> Command {
-    // Each process of the guest is one here, and outlives the kernel that is killed, but not the first process of its namespace.
+    // Each process of the guest is a process here. It outlives a killed kernel, but not the first process of its namespace.
     let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
     let mine: &[&str] = if rustix::process::geteuid().is_root() { &[] } else { &["--user", "--map-root-user"] };
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare"]).args(mine).args(namespace).arg(program);
     command.arg(format!("mem={mib}M"));
     command.args(["con=null", "con0=null,fd:1", "quiet", "panic=-1", "oops=panic"]);
-    // Without this it takes /dev/shm, of which a container has 64 MB.
+    // By default it uses /dev/shm, of which a container has 64 MB.
     let shared = Path::new("/dev/shm");
     let has_room = rustix::fs::statvfs(shared).is_ok_and(|room| room.f_bavail * room.f_frsize > mib << 21);
     if let Some(library) = registers::built(program) {
@@ -165,11 +165,12 @@ fn process(program: &Path, mib: u64, beside: &Path) -> Command {
     command
 }
 
-/// Boots a machine and hands on each line that the script prints. Returns the script's exit code.
+/// Boots a machine and calls `each` with each line that the script prints. Returns the script's exit code.
 ///
 /// # Errors
 ///
-/// When it cannot be started, the time is up, this process is asked to end, or the machine went down before the script ended; the
+/// If it cannot be started, the time is up, this process is asked to end, or the machine went down before the script ended; the last error
+/// includes the last lines of the console.
 /// latter with the last lines of its console.
 pub(crate) fn run(
     mut command: Command,
@@ -211,7 +212,7 @@ pub(crate) fn run(
         if line.contains(PANIC) {
             panicked.store(true, Ordering::Relaxed);
         }
-        // Firmware or script may have left the marker's line begun.
+        // Firmware or script may have printed text before the marker on its line.
         let (line, ended) = line.split_once(END).map_or((line, None), |(line, code)| (line, Some(code)));
         if line.ends_with(BEGIN) {
             began = true;

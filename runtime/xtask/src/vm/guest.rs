@@ -1,4 +1,4 @@
-//! The guest's kernel and shell, out of Debian's packages.
+//! The guest's kernel and shell, from Debian's packages.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,21 +10,21 @@ use crate::command;
 use crate::debian::{Packaged, fetch, fetch_lists, find, program, unpack};
 use crate::workspace::Workspace;
 
-/// User-mode Linux: the package, the folder in it, the program.
+/// User-mode Linux: package, folder in it, program.
 const USER_MODE: Packaged = ("user-mode-linux", "usr/bin", "linux.uml");
 
-/// What the guest starts from.
+/// The files that a guest boots from.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    /// A Linux that needs no modules to be a virtual machine.
+    /// A Linux kernel that runs in a virtual machine without modules.
     pub(crate) kernel: PathBuf,
     /// A statically linked busybox.
     pub(crate) busybox: PathBuf,
-    /// User-mode Linux, where there is one: Ubuntu has no package of it.
+    /// User-mode Linux; `None` if it is not available: Ubuntu has no package of it.
     pub(crate) user_mode: Option<PathBuf>,
 }
 
-/// From the cache, where any version will do; else the newest that apt knows.
+/// Finds any version in the cache; else fetches the newest that apt knows.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub(crate) fn find_or_fetch(workspace: &Workspace) -> Result<Guest> {
     Ok(Guest { kernel, busybox, user_mode })
 }
 
-/// User-mode Linux, where it is in the cache.
+/// User-mode Linux, if it is in the cache.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub(crate) fn user_mode(workspace: &Workspace) -> Result<Option<PathBuf>> {
     Ok(program(&workspace.cache()?.join("vm"), USER_MODE))
 }
 
-/// User-mode Linux into the cache, unless it is there. Where it cannot be had that is told, and no error.
+/// Fetches user-mode Linux into the cache, unless it is there. A failure is printed and is no error.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ pub(crate) fn fetch_user_mode(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// The package behind the name that always means the newest.
+/// The package to which the name of the newest version refers.
 fn kernel_package() -> Result<String> {
     let meta = "linux-image-cloud-amd64";
     let printed = command::output(Command::new("apt-cache").args(["depends", "--important", meta]))

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::tree::{Node, Tree};
 
-/// Folders that the guest's first process mounts something on.
+/// Folders on which the guest's first process mounts file systems.
 const MOUNT_POINTS: [&str; 6] = ["/proc", "/sys", "/dev", "/tmp", "/run", "/etc"];
 
 /// An entry's mode, content and device.
@@ -20,14 +20,14 @@ struct Entry<'a> {
     device: (u32, u32),
 }
 
-/// The console must be there before anything can be mounted, or the guest's first process has nowhere to print.
+/// The console has to exist before anything can be mounted; otherwise the guest's first process cannot print.
 const CONSOLE: Entry<'static> = Entry { mode: 0o020_600, content: &[], device: (5, 1) };
 
 /// Writes the archive.
 ///
 /// # Errors
 ///
-/// When the file cannot be written, or one in it is larger than the format can say (4 GiB).
+/// When the file cannot be written, or an entry is larger than the format supports (4 GiB).
 pub(crate) fn write(mut tree: Tree, image: &Path) -> Result<()> {
     for folder in MOUNT_POINTS {
         tree.add_folder(Path::new(folder));
@@ -59,7 +59,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// One header of 13 hexadecimal fields, the name and the content, the latter two padded to 4 bytes.
+/// Writes an entry: one header of 13 hexadecimal fields, the name and the content, the latter two padded to 4 bytes.
 fn entry(out: &mut impl Write, number: u32, name: &str, entry: &Entry<'_>) -> Result<()> {
     let Entry { mode, content, device } = entry;
     let size = u32::try_from(content.len())?;

@@ -1,4 +1,4 @@
-//! What user-mode Linux lacks on the newest CPUs, put between it and the C library: `xstate.c` says why.
+//! Preloads a library between user-mode Linux and the C library that provides what the former lacks on the newest CPUs; see `xstate.c`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::command;
 
 const SOURCE: &str = include_str!("xstate.c");
 
-/// Compiles it beside the program, unless it is there. Rust links with the same compiler.
+/// Compiles the library next to the program, unless it is there, with the compiler that Rust uses for linking.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub(super) fn build(program: &Path) -> Result<()> {
     fs::rename(&fresh, &library).with_context(|| format!("{} cannot be made", library.display()))
 }
 
-/// Where it is, if it was built.
+/// Path of the library, if it was built.
 pub(super) fn built(program: &Path) -> Option<PathBuf> {
     Some(library(program)).filter(|library| library.is_file())
 }

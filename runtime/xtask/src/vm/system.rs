@@ -1,6 +1,7 @@
-//! A guest whose first process is systemd: a whole Debian in user-mode Linux, as a node in production is, with its slices and scopes.
+//! A guest whose first process is systemd: a complete Debian in user-mode Linux, like a node in production, with slices and scopes.
 //!
-//! Its disk is made once a recipe and kept in the cache. Each guest writes to a file of its own over it, and may be booted again with that.
+//! Its disk is created once for each recipe and kept in the cache. Each guest writes to a separate overlay file, with which it can be
+//! booted again.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,25 +15,25 @@ use crate::root::RootAccess;
 use crate::workspace::Workspace;
 use crate::{command, setup};
 
-/// How the disk is made.
+/// The script that creates the disk.
 const RECIPE: &str = include_str!("system.sh");
-/// What is in it beside the smallest Debian.
+/// Packages on the disk besides the smallest Debian.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,udev,iproute2,kmod,procps,openssl";
 
-/// Such a guest, switched off.
+/// A guest that is powered off.
 pub(crate) struct System {
     program: PathBuf,
     modules: Option<PathBuf>,
     disk: PathBuf,
-    /// What it wrote, and what it is told to run.
+    /// What the guest wrote, and the script that it has to run.
     folder: tempfile::TempDir,
 }
 
-/// Makes the disk, unless it is there. Where there is no user-mode Linux that is told, and no error.
+/// Creates the disk, unless it is there. If there is no user-mode Linux, that is printed and is no error.
 ///
 /// # Errors
 ///
-/// When mmdebstrap or root is not to be had, or the disk cannot be made.
+/// If mmdebstrap or root is missing, or the disk cannot be created.
 pub(crate) fn prepare(workspace: &Workspace) -> Result<()> {
     guest::fetch_user_mode(workspace)?;
     if guest::user_mode(workspace)?.is_none() {
@@ -54,11 +55,11 @@ pub(crate) fn prepare(workspace: &Workspace) -> Result<()> {
 }
 
 impl System {
-    /// One that has not run yet; `None` where this machine has no user-mode Linux.
+    /// A guest that has not run yet; `None` if this machine has no user-mode Linux.
     ///
     /// # Errors
     ///
-    /// When its disk was not made.
+    /// If its disk was not created.
     pub(crate) fn fresh(workspace: &Workspace) -> Result<Option<Self>> {
         let Some(program) = guest::user_mode(workspace)? else { return Ok(None) };
         let disk = disk(workspace)?;
@@ -74,8 +75,8 @@ impl System {
         format!("insmod \"$(find '/host{}' -name '{module}.ko')\"\n", folder.display())
     }
 
-    /// Boots it, runs a script as root and hands on each line that it prints. Returns the script's exit code. This machine's files are
-    /// below `/host`, to be read. What an earlier boot wrote is there.
+    /// Boots the guest, runs a script as root and calls `each` with each line that it prints. Returns the script's exit code. The guest can
+    /// read this machine's files below `/host`, and has the files that an earlier boot wrote.
     ///
     /// # Errors
     ///
@@ -95,14 +96,14 @@ impl System {
     }
 }
 
-/// Where the disk of this recipe lies.
+/// Path of the disk of this recipe.
 fn disk(workspace: &Workspace) -> Result<PathBuf> {
     let recipe = Sha256::digest(format!("{}{PACKAGES}{RECIPE}", release()?));
     let name: String = recipe.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     Ok(workspace.cache()?.join(format!("vm/system-{name}.ext4")))
 }
 
-/// The release of this machine's Debian: what is compiled here needs its libraries.
+/// The release of this machine's Debian: the guest needs the libraries of programs that are compiled here.
 fn release() -> Result<String> {
     let text = std::fs::read_to_string("/etc/os-release").context("/etc/os-release cannot be read")?;
     let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
