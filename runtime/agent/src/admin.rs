@@ -24,19 +24,19 @@ use crate::listen::{self as server, Bounds};
 use crate::metrics::{Metrics, containers};
 use crate::request::Request;
 
-/// Lines of a recording that may wait for its taker: a line of a full node is some 50 KB, and the agent promises to stay small.
+/// Number of recorded lines that are buffered for a slow client. A line of a full node is about 50 KB, and the agent must stay small.
 const RECORDED_LINES: usize = 32;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Which pod.
+/// The pod that a request is about.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PodQuery {
     /// `namespace/name`, or the name alone where it is unique.
     pub pod: String,
 }
 
-/// A pod to pause.
+/// Body of `POST /v1/pause`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PauseRequest {
@@ -47,28 +47,28 @@ pub struct PauseRequest {
     pub until_millis: Option<i64>,
 }
 
-/// Another module for a policy.
+/// Body of `POST /v1/swap`: another module for a policy.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapRequest {
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The module; `None` = the one before.
+    /// Reference of the module; `None` swaps back to the previous module.
     #[serde(default)]
     pub module: Option<String>,
 }
 
-/// The answer to a pause, and to the end of one.
+/// Response to `POST /v1/pause` and `POST /v1/resume`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Paused {
-    /// Whether there is such a pod now. If not, the pause waits for it.
+    /// Whether the pod is on this node now. If not, the pause takes effect when the pod appears.
     pub known: bool,
 }
 
-/// Which policy.
+/// The policy that a request is about.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PolicyQuery {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
 }
 
@@ -91,7 +91,7 @@ impl Loop {
     }
 }
 
-/// As [`Json`], through a vector: lists of a full node are hundreds of kilobytes, and `BytesMut` takes them a word at a time.
+/// Serializes like [`Json`], but into a vector: lists of a full node are hundreds of kilobytes, and `BytesMut` takes them a word at a time.
 fn as_json<T: Serialize>(answer: &T) -> Response {
     match serde_json::to_vec(answer) {
         Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
@@ -99,17 +99,17 @@ fn as_json<T: Serialize>(answer: &T) -> Response {
     }
 }
 
-/// How long what was read of containers is good enough: whoever scrapes more often, asks the loop no more often.
+/// How long container series are cached: more frequent scrapes do not query the loop more often.
 const CONTAINERS_FRESH: Duration = Duration::from_secs(1);
 
 /// How long a scrape waits for the loop.
 const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Series of single containers.
+/// Metric series per container.
 struct ContainerSeries {
-    /// Of so many at most.
+    /// Maximum number of containers; 0 = no such series.
     most: usize,
-    /// The last ones, and when they were read.
+    /// The series that were served last, and when they were read.
     last: tokio::sync::Mutex<Option<(Instant, String)>>,
 }
 
@@ -125,7 +125,7 @@ impl ContainerSeries {
         {
             return text.clone();
         }
-        // An agent that is ending, or does not come to it, has nothing to tell of them; all else is there.
+        // If the agent is ending or its loop does not answer in time, only these series are missing.
         let asked = tokio::time::timeout(CONTAINERS_PATIENCE, agent.ask(Request::Usage)).await;
         let Ok(Ok(usage)) = asked else { return String::new() };
         let text = containers::text(&usage, self.most);
@@ -134,7 +134,8 @@ impl ContainerSeries {
     }
 }
 
-/// Serves `/metrics`, with series of at most so many containers, `/healthz` (the loop answers) and `/readyz` (it does, and every policy runs).
+/// Serves `/metrics`, with series of at most `most_containers` containers, `/healthz` (the loop answers) and `/readyz` (the loop answers,
+/// and every policy runs).
 ///
 /// # Errors
 ///
@@ -178,11 +179,11 @@ pub async fn serve_metrics(
     server::serve(listener, router, Bounds::default()).await
 }
 
-/// Makes the admin socket, for its owner alone. One that a dead agent left behind is replaced.
+/// Creates the admin socket with mode 0600. Replaces a socket that a dead agent left behind.
 ///
 /// # Errors
 ///
-/// When the folder cannot be written, an agent listens there already, or something else than a socket has the name.
+/// When the folder cannot be written, another agent listens on the socket, or the path is something other than a socket.
 #[expect(clippy::disallowed_methods, reason = "the admin socket is bound to a path")]
 pub fn bind_admin(path: &Path) -> std::io::Result<UnixListener> {
     use std::io::{Error, ErrorKind};
@@ -198,15 +199,15 @@ pub fn bind_admin(path: &Path) -> std::io::Result<UnixListener> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // `bind` makes the file with the mode of the socket, so no client may connect before a later chmod. A umask would count for the files
-    // of other threads as well.
+    // `bind` creates the file with the mode of the socket, so other users cannot connect before a later chmod. A umask would also affect
+    // the files of other threads.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, BACKLOG)?;
     UnixListener::from_std(socket.into())
 }
 
-/// Serves the admin API until it is closed; then it ends as soon as all that was asked is answered.
+/// Serves the admin API until `closed` resolves, and returns when all open requests are answered.
 ///
 /// # Errors
 ///
@@ -244,14 +245,14 @@ pub async fn serve_admin(
     axum::serve(listener, router).with_graceful_shutdown(closed).await
 }
 
-/// Held knobs and what is not in force.
+/// Response to `GET /v1/knobs`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Knobs {
-    /// What is held.
+    /// Knobs that policies hold.
     pub held: Vec<crate::report::KnobReport>,
-    /// What is not in force.
+    /// Settings that are not in force.
     pub refused: Vec<crate::report::RefusalReport>,
-    /// What policies wanted of the node or a tier and did not do; what is about pods is in their explanations.
+    /// What policies wanted for the node or a tier and did not do. Remarks about pods are in the pods' explanations.
     #[serde(default)]
     pub remarks: Vec<crate::report::RemarkReport>,
 }
@@ -351,7 +352,7 @@ async fn record(State(agent): State<Loop>) -> Response {
     ([("content-type", "application/jsonl")], body).into_response()
 }
 
-/// Lines as a stream of a response's body.
+/// Adapts a channel of lines to the body stream of a response.
 struct Lines(tokio::sync::mpsc::Receiver<String>);
 
 impl futures_core::Stream for Lines {

@@ -26,7 +26,7 @@ const SETTLES_IN: Micros = Micros(50_000);
 pub(crate) struct AlarmState {
     /// Alarms since the last step, for recordings.
     pub(crate) received: BTreeSet<Fired>,
-    /// Cgroups have appeared: when they are to be opened.
+    /// When cgroups that have appeared are to be opened, on the monotonic clock; `None` if none has appeared.
     appeared: Option<Micros>,
     /// Pods, cgroups or configuration changed since watches were arranged.
     pub(crate) is_stale: bool,
@@ -34,14 +34,14 @@ pub(crate) struct AlarmState {
     has_looks: bool,
     /// Whether a policy held the CPU of the tier BestEffort when watches were arranged.
     holds_batch: bool,
-    /// Containers that could be throttled, and the others that run beside them. Kept, so that arranging them allocates nothing.
+    /// Containers that can be throttled, and the others that run beside them. Kept so that arranging them does not allocate.
     throttleable: Vec<Throttleable>,
     beside: Vec<ContainerId>,
 }
 
 impl AlarmState {
     /// Calls `wake` as soon as a trigger fires: then [`Self::next`] returns when to step. `wake` is called on
-    /// another thread, and must not wait. Without this, policies are evaluated by their intervals.
+    /// another thread, and must not block. Without alarms, policies are evaluated only at their intervals.
     ///
     /// # Errors
     ///
@@ -51,8 +51,8 @@ impl AlarmState {
         host.start_alarms(wake)
     }
 
-    /// Takes what fired, and says at what moment an evaluation is due because of it: before that, or by the next tick, nothing
-    /// needs to be done.
+    /// Receives the alarms that fired. Returns when a step is due because of them, on the monotonic clock; `None` if the next tick is early
+    /// enough.
     pub(crate) fn next(
         &mut self,
         host: &mut Host,
@@ -86,11 +86,11 @@ impl AlarmState {
         metrics.alarm(&alarm.trigger);
         let pod = match alarm.target {
             None => None,
-            // Of pods as a whole.
+            // The alarm is about all pods as a whole.
             Some(Target::Node | Target::Tier(_)) => None,
             Some(target) => match pods.of(target) {
                 Some(entry) => Some(entry.id),
-                // It went meanwhile.
+                // The target is gone.
                 None => return,
             },
         };
@@ -99,13 +99,13 @@ impl AlarmState {
         }
     }
 
-    /// A step looks at everything: what appeared is found by it.
+    /// Begins a step, which also opens the cgroups that have appeared and are due. Returns the alarms since the last step.
     pub(crate) fn begin(&mut self, now: Now) -> BTreeSet<Fired> {
         self.appeared = self.appeared.filter(|due| *due > now.monotonic);
         std::mem::take(&mut self.received)
     }
 
-    /// Containers whose cgroups have just been opened.
+    /// Sends start alarms for containers whose cgroups have just been opened.
     pub(crate) fn started(&mut self, targets: &[Target], policies: &mut Policies, now: Now) {
         self.is_stale = true;
         for &target in targets {
@@ -208,7 +208,7 @@ fn wanted_watches(host: &Host, policies: &Policies, pods: &PodTable, holds_batch
                 want(trigger, None);
                 continue;
             }
-            // Batch pods that are held back wait for CPUs all the time: that is what is meant.
+            // Batch pods that a policy holds back always wait for CPUs. That is intended, so it must not wake the policy.
             let is_meant = holds_batch && is_cpu_pressure(&trigger, scope);
             let is_woken = |entry: &&PodEntry| !is_meant || entry.pod.kube_qos != KubeQos::BestEffort;
             for entry in pods.iter().filter(|entry| policy.is_asked(entry.id)).filter(is_woken) {

@@ -1,8 +1,8 @@
 //! The alarms of a policy between two ticks, and when they make an evaluation due.
 //!
-//! Evaluations for alarms are a gap apart. A container that was at rest does not wait that long when it is throttled: an evaluation
-//! may come a tenth of a gap after the last one for each earlier gap without any. On average there is never more than one
-//! a gap. An alarm after which nothing was staged is ignored for a while, unless its container has been at rest since.
+//! Evaluations for alarms are at least a gap apart. An alarm of a container that was idle does not wait that long: each past gap without
+//! an evaluation allows one that comes a tenth of a gap after the last. On average there is at most one evaluation per gap. An alarm
+//! after which nothing was staged is ignored for a while, unless its container has been idle since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,27 +12,27 @@ use qosm_model::unit::Micros;
 
 /// Number of gaps for which an alarm is ignored after nothing was staged for it.
 const FRUITLESS_GAPS: u64 = 10;
-/// Evaluations that may be had earlier than a gap after the last.
+/// Number of evaluations that may come earlier than a gap after the last one.
 const EARLY: u64 = 10;
-/// They are this part of a gap apart.
+/// Early evaluations are at least the gap divided by this apart.
 const EARLY_PART: u64 = 10;
 
 /// The alarms of one policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AlarmQueue {
     waiting: BTreeSet<Alarm>,
-    /// One of them is about a container that was at rest before.
+    /// Whether a waiting alarm is about a container that was idle before.
     is_urgent: bool,
     /// Alarms after which nothing was staged for their target, and until when they are ignored.
     fruitless: BTreeMap<Alarm, Micros>,
-    /// When alarms brought about an evaluation last.
+    /// When alarms last caused an evaluation.
     last: Option<Micros>,
-    /// When they would have, had each waited for its gap.
+    /// When the next evaluation would be due, had each waited for its gap.
     paced: Micros,
 }
 
 impl AlarmQueue {
-    /// Takes an alarm. `false`: it comes to nothing.
+    /// Queues an alarm. Returns `false` if the alarm is ignored, because nothing was staged for it lately.
     pub(crate) fn receive(&mut self, fired: Fired, now: Micros) -> bool {
         let is_fruitless = self.fruitless.get(&fired.alarm).is_some_and(|until| now < *until);
         if is_fruitless && !fired.after_rest {
@@ -44,12 +44,12 @@ impl AlarmQueue {
         true
     }
 
-    /// What waits for an evaluation.
+    /// The alarms that wait for an evaluation.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Alarm> {
         self.waiting.iter()
     }
 
-    /// When the policy is to be evaluated for it; `None` = nothing waits.
+    /// When the policy is to be evaluated for the waiting alarms; `None` if none waits.
     pub(crate) fn due(&self, gap: Micros) -> Option<Micros> {
         if self.waiting.is_empty() {
             return None;
@@ -64,14 +64,14 @@ impl AlarmQueue {
         Some(Micros(early.max(earned).min(paced)))
     }
 
-    /// Alarms have brought about an evaluation.
+    /// Records that alarms caused an evaluation.
     pub(crate) fn evaluated(&mut self, now: Micros, gap: Micros) {
         self.last = Some(now);
         self.paced = Micros(self.paced.0.max(now.0).saturating_add(gap.0));
     }
 
-    /// An evaluation is over: its alarms no longer wait. Those after which nothing was staged are
-    /// ignored for a while: a container at its ceiling is throttled again and again.
+    /// Ends an evaluation: its alarms no longer wait. Alarms after which nothing was staged are
+    /// ignored for a while, since a container at its ceiling is throttled again and again.
     pub(crate) fn debounce(&mut self, is_answered: impl Fn(&Alarm) -> bool, now: Micros, gap: Micros) {
         let until = Micros(now.0.saturating_add(gap.0.saturating_mul(FRUITLESS_GAPS)));
         self.fruitless.retain(|_, until| now < *until);
@@ -103,7 +103,7 @@ mod tests {
         Micros(millis * 1000)
     }
 
-    /// Sends alarms at moments, evaluates when they are due, and returns when that was. All in milliseconds.
+    /// Sends alarms at the given times, evaluates when due, and returns the times of evaluations. All in milliseconds.
     fn play(queue: &mut AlarmQueue, alarms: &[(u64, u32, bool)], until: u64, is_answered: bool) -> Vec<u64> {
         let mut evaluated = Vec::new();
         for at in 0..until {
@@ -144,7 +144,7 @@ mod tests {
         let mut queue = AlarmQueue::default();
         let alarms = [(0, 1, false), (150, 1, false), (300, 1, true), (450, 1, false)];
         assert_eq!(play(&mut queue, &alarms, 600, false), [0, 300]);
-        // After ten gaps it is.
+        // After ten gaps the alarm is no longer ignored.
         assert!(!queue.receive(fired(1, false), millis(1_299)));
         assert!(queue.receive(fired(1, false), millis(1_300)));
     }

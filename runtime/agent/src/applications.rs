@@ -11,21 +11,21 @@ use qosm_model::pod::Tier;
 
 use crate::table::PodTable;
 
-/// Running totals of each, in the order of the list.
+/// Running totals of each application, in the order of the ConfigMap.
 pub(crate) type ApplicationReading = Arc<Vec<(Arc<Application>, GroupCounters)>>;
 
 /// The applications that the cluster's ConfigMap names for this node.
 #[derive(Debug, Default)]
 pub(crate) struct Applications {
     listed: Vec<Arc<Application>>,
-    /// Each with its cgroup, since the list was last another; `None` = not worked out yet.
+    /// Each listed application with its cgroup; `None` after the list or the tiers changed, until the next read.
     placed: Option<Vec<(Arc<Application>, String)>>,
-    /// What was opened for them, by cgroup.
+    /// Targets attached for applications, by path of the cgroup.
     targets: BTreeMap<String, Target>,
 }
 
 impl Applications {
-    /// Takes those that the ConfigMap names now.
+    /// Sets the applications that the ConfigMap names now.
     pub(crate) fn list(&mut self, listed: Vec<Application>) {
         if self.listed.iter().map(Arc::as_ref).ne(&listed) {
             self.listed = listed.into_iter().map(Arc::new).collect();
@@ -33,12 +33,12 @@ impl Applications {
         }
     }
 
-    /// Works out anew where they lie: a tier is there from now on.
+    /// Has the next read work out the paths of cgroups again, because a tier has appeared.
     pub(crate) fn tiers_changed(&mut self) {
         self.placed = None;
     }
 
-    /// Reads their cgroups. One that is not there is left out.
+    /// Reads the cgroups of the applications. An application whose cgroup does not exist is left out.
     pub(crate) fn read(&mut self, host: &mut Host, pods: &mut PodTable) -> ApplicationReading {
         let Self { listed, placed, targets } = self;
         let placed = placed.get_or_insert_with(|| {
@@ -54,7 +54,7 @@ impl Applications {
         });
         let mut rows = Vec::with_capacity(placed.len());
         for (application, path) in placed.iter() {
-            // What is open as a pod's already is read as that.
+            // A cgroup that is already attached as a pod's is read as that target.
             let target = host.attached_at(path).unwrap_or_else(|| match targets.get(path) {
                 Some(target) => *target,
                 None => *targets.entry(path.clone()).or_insert(Target::Pod(pods.spare_pod_id())),
@@ -71,7 +71,8 @@ impl Applications {
         Arc::new(rows)
     }
 
-    /// Closes the cgroup that was opened as this target, for whom it belongs to. `false` where it is none of these.
+    /// Detaches a target that was attached for an application, so that the cgroup can be attached as a pod's. Returns `false` if it is not
+    /// an application's target.
     pub(crate) fn give_way(&mut self, host: &mut Host, target: Target) -> bool {
         let is_own = self.targets.values().any(|own| *own == target);
         if is_own {
@@ -81,8 +82,8 @@ impl Applications {
     }
 }
 
-/// Its cgroup, relative to the root of each hierarchy. One that is in no tier lies beside the kubelet's: where its `cgroupRoot` is another than
-/// the hierarchy's root, nothing outside of that is looked at.
+/// Path of an application's cgroup, relative to the root of each hierarchy. Without a tier, it is beside the kubelet's `kubepods` group: if
+/// the kubelet's `cgroupRoot` is not the root of the hierarchy, nothing outside of `cgroupRoot` is read.
 pub(crate) fn place(host: &Host, application: &Application) -> String {
     let Application { tier, cgroup, .. } = application;
     let path = host.tier_path(tier.unwrap_or(Tier::Guaranteed));
@@ -141,7 +142,7 @@ mod tests {
         uses(&mut host, "host-latency-sensitive/nginx", 70);
         uses(&mut host, &etl, 30);
         assert_eq!(read(&mut applications, &mut host), [("nginx".to_owned(), 70), ("etl".to_owned(), 30)]);
-        // Who is not listed any more is closed.
+        // The cgroup of an application that is no longer listed is detached.
         applications.list(listed(&json!({"applications": [{"name": "nginx", "qos": "LS"}]})));
         assert_eq!(read(&mut applications, &mut host), [("nginx".to_owned(), 70)]);
         assert_eq!(host.attached_at(&etl), None);

@@ -18,12 +18,12 @@ pub(crate) struct Backoff {
     successes_in_row: u32,
 }
 
-/// What becomes of a policy that failed.
+/// What happens to a policy that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFailure {
-    /// It is started anew at this moment of the monotonic clock.
+    /// It is started again at this time of the monotonic clock.
     RetryAt(Micros),
-    /// It failed too often, and is tried again at this moment only.
+    /// It failed too often, and is parked until this time of the monotonic clock.
     ParkedUntil(Micros),
 }
 

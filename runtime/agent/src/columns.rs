@@ -1,4 +1,4 @@
-//! Observe: one reading of every container a tick, shared by all policies; each policy sees the difference to its own last.
+//! Observe: each container is read once a tick for all policies. Each policy gets the difference to the reading that it got last.
 
 mod block_devices;
 mod cpu_topology;
@@ -36,10 +36,10 @@ pub(crate) type Reading<T> = Arc<Vec<(ContainerId, T)>>;
 /// The migrations of all policies, in the order of container ids.
 pub(crate) type Moves = Arc<[(Arc<str>, MigrationSample)]>;
 
-/// How what policies ask of the cluster fares, each with its policy.
+/// State of each request to the cluster, with the policy that made it.
 pub(crate) type ByPolicy<T> = Arc<[(Arc<str>, T)]>;
 
-/// What was read in one tick; `None` = no due policy imports it.
+/// The readings of one tick; a field is `None` if no due policy imports its interface.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readings {
     pub(crate) cpu: Option<Reading<CpuCounters>>,
@@ -55,18 +55,18 @@ pub(crate) struct Readings {
     pub(crate) core_scheduling: Option<Result<(), Arc<str>>>,
     pub(crate) node_knobs: Option<Arc<[NodeKnobSample]>>,
     pub(crate) block_devices: Option<Arc<BlockDevices>>,
-    /// What the controller made of the node's last report.
+    /// The controller's answer to the node's last report.
     pub(crate) answer: Option<Arc<ControllerAnswer>>,
-    /// How resources of all policies fare.
+    /// State of the resources that policies publish.
     pub(crate) resources: Option<ByPolicy<ResourceState>>,
-    /// What became of evictions of all policies.
+    /// State of the evictions that policies asked for.
     pub(crate) evictions: Option<ByPolicy<EvictionState>>,
     pub(crate) node: Option<NodeSample>,
     pub(crate) node_use: NodeReadings,
     pub(crate) node_object: Option<Arc<Node>>,
     pub(crate) pod_objects: Option<Arc<[PodObject]>>,
     pub(crate) cluster_config: Option<Arc<ClusterConfig>>,
-    /// Running total of the time that the CPUs were busy that pods may use, and how often these have become others.
+    /// Running total of the busy time of the CPUs that pods may use, and how often this set of CPUs has changed.
     pub(crate) node_busy: Option<(Micros, u32)>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct ColumnCost {
     pub(crate) seconds: f64,
 }
 
-/// Reads the columns that `wanted` names, of these containers. Containers whose cgroup is gone are named in `gone`.
+/// Reads the columns for which `wanted` returns `true`, for these containers. Adds containers whose cgroup is gone to `gone`.
 #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
 pub(crate) fn read(
     host: &mut Host,
@@ -122,7 +122,7 @@ pub(crate) fn read(
     readings
 }
 
-/// As modules are told of it.
+/// Converts the support of a feature to what modules read.
 pub(crate) fn support(support: Support) -> Result<(), Arc<str>> {
     match support {
         Support::Native | Support::Emulated { .. } => Ok(()),
@@ -130,7 +130,7 @@ pub(crate) fn support(support: Support) -> Result<(), Arc<str>> {
     }
 }
 
-/// Reads the NUMA nodes, and where the memory of these containers lies. Where there is one node, that is known without reading.
+/// Reads the NUMA nodes, and where the memory of these containers lies. With one NUMA node the latter is known without reading.
 #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
 pub(crate) fn numa(
     host: &mut Host,
@@ -176,7 +176,7 @@ fn column<T>(
 }
 
 impl Readings {
-    /// What differences are to be taken from next.
+    /// The readings from which the next differences are taken: these, or `earlier` for columns that were not read.
     pub(crate) fn carrying(&self, earlier: &Self, alive: impl Fn(ContainerId) -> bool + Copy) -> Self {
         Self {
             cpu: carried(&self.cpu, &earlier.cpu, alive),
@@ -204,12 +204,12 @@ impl Readings {
         }
     }
 
-    /// Reads these parts of the node's signals; of tiers and pods those of `groups`.
+    /// Reads these parts of the node's signals. Usage is read for all tiers, and for the pods in `groups`.
     #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
     pub(crate) fn read_node(&mut self, host: &mut Host, parts: &[Part], groups: &[Target], costs: &mut [ColumnCost]) {
         let start = Instant::now();
         self.node_use = NodeReadings::read(host, parts, groups);
-        // It is a part of a column that was read already.
+        // These parts belong to the node's column, which was read already.
         if let Some(cost) = costs.iter_mut().find(|cost| cost.column == Interface::Node) {
             cost.seconds += start.elapsed().as_secs_f64();
         }
@@ -218,7 +218,7 @@ impl Readings {
     /// The columns for a policy that last read `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Columns {
         let cpu_usage = match (self.node_busy, earlier.node_busy) {
-            // Of other CPUs than before there is no difference.
+            // There is no difference between the busy times of different sets of CPUs.
             (Some((now, of)), Some((then, before))) if of == before => Some(Micros(now.0.saturating_sub(then.0))),
             _ => None,
         };
@@ -259,29 +259,29 @@ impl Readings {
         }
     }
 
-    /// How the resources of one policy fare.
+    /// State of the resources of one policy.
     pub(crate) fn resources_of(&self, policy: &str) -> Option<Arc<[ResourceState]>> {
         of_policy(self.resources.as_ref()?, policy)
     }
 
-    /// What became of the evictions of one policy.
+    /// State of the evictions of one policy.
     pub(crate) fn evictions_of(&self, policy: &str) -> Option<Arc<[EvictionState]>> {
         of_policy(self.evictions.as_ref()?, policy)
     }
 
-    /// How far the migrations of one policy are.
+    /// Progress of the migrations of one policy.
     pub(crate) fn migrations_of(&self, policy: &str) -> Option<Arc<[MigrationSample]>> {
         let moves = self.migrations.as_ref()?;
         Some(moves.iter().filter(|(of, _)| **of == *policy).map(|(_, sample)| sample.clone()).collect())
     }
 }
 
-/// What of all policies is one policy's.
+/// The entries of one policy.
 fn of_policy<T: Clone>(all: &[(Arc<str>, T)], policy: &str) -> Option<Arc<[T]>> {
     Some(all.iter().filter(|(of, _)| **of == *policy).map(|(_, own)| own.clone()).collect())
 }
 
-/// What the next difference is taken from: this reading, and the last one of each living container that is missing from it.
+/// The reading from which the next difference is taken: `now`, and the rows of `then` for live containers that are missing in `now`.
 pub(crate) fn carried<T: Copy>(
     now: &Option<Reading<T>>,
     then: &Option<Reading<T>>,
@@ -306,7 +306,7 @@ pub(crate) fn carried<T: Copy>(
     Some(Arc::new(rows))
 }
 
-/// Joins two readings, both in the order of ids, and keeps what is in both.
+/// Joins two readings, both in the order of ids, and keeps the containers that are in both.
 fn differences<T: Copy, S>(
     now: &Option<Reading<T>>,
     then: &Option<Reading<T>>,

@@ -1,6 +1,6 @@
-//! Comparison: one recording, played through two versions of a policy side by side. Each version has a simulated node of its own and sees
-//! there what it made of it itself, so that what it would have done can be followed over the whole recording; what was measured
-//! stays what was recorded. The same input gives the same bytes on every machine.
+//! Comparison: plays one recording through two versions of a policy side by side. Each version runs on its own simulated node, where it
+//! sees the effect of its own decisions, so these can be followed over the whole recording; measurements stay as recorded. The same
+//! input gives the same bytes on every machine.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::report::{VersionReport, WireValue};
 use crate::shadow::{Counts, Kind};
 use crate::step::Mode;
 
-/// Two versions under way.
+/// A comparison of two versions in progress.
 pub struct Comparison {
     policy: String,
     old: Replay,
@@ -37,31 +37,31 @@ struct Totals {
     is_failing: bool,
 }
 
-/// Something of each version.
+/// A value for each version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sides<T> {
-    /// Of the version that is there.
+    /// The value of the current version.
     pub old: T,
-    /// Of the version that is put against it.
+    /// The value of the candidate version.
     pub new: T,
 }
 
-/// What one tick came to.
+/// The result of one tick.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComparisonOutcome {
     /// 0 for the facts, then counted up.
     pub tick: u64,
-    /// Time since the facts.
+    /// Milliseconds since the facts.
     pub time_millis: u64,
-    /// Knobs on which both versions agree after this tick.
+    /// Number of knobs on which both versions agree after this tick.
     pub agreements: u64,
-    /// Knobs on which they do not, tiers first.
+    /// Knobs on which the versions differ, sorted by level.
     pub differences: Vec<ComparisonDifference>,
-    /// Resources, evictions, migrations and classes that one version alone asks for, as a line of text each.
+    /// Resources, evictions, migrations and classes that only one version asks for, one line of text each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Sides<Vec<String>>>,
-    /// Events of pods that one version alone would have sent.
+    /// Events of pods that only one version would have sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Sides<Vec<EventLine>>>,
     /// Policies that do not run, and why.
@@ -75,54 +75,54 @@ pub struct ComparisonOutcome {
 pub struct ComparisonDifference {
     /// `node`, `tier`, `pod` or `container`.
     pub level: &'static str,
-    /// What it is about: the node, a tier, a pod, or a pod's container.
+    /// The target: the node, a tier, a pod, or a pod's container.
     pub subject: String,
-    /// The knob, with its device where it is of one.
+    /// Name of the knob, with the device if the knob is per device.
     pub knob: String,
     /// `differs`, `only-old` or `only-new`.
     pub kind: &'static str,
-    /// What the old version has there; `None` = it leaves it alone.
+    /// The old version's decision; `None` if it leaves the knob alone.
     pub old: Option<Decided>,
-    /// What the new version has there; `None` = it leaves it alone.
+    /// The new version's decision; `None` if it leaves the knob alone.
     pub new: Option<Decided>,
 }
 
 /// What a version decided about one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Decided {
-    /// The value in force; where it was refused, the value asked for.
+    /// The value in force; if it was refused, the requested value.
     pub value: WireValue,
     /// The policy whose lease wins.
     pub policy: String,
-    /// Why, in its words.
+    /// The policy's reason.
     pub reason: String,
-    /// Why it is not in force.
+    /// Why the value is not in force; `None` if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// What the whole recording came to.
+/// The result of the whole recording.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComparisonSummary {
     /// The two versions.
     #[serde(flatten)]
     pub versions: Sides<VersionReport>,
-    /// Ticks played, the facts counted as one.
+    /// Number of ticks played, with the facts as the first.
     pub ticks: u64,
-    /// Those after which some knob differed, or in which one version alone asked for something else.
+    /// Number of ticks after which a knob differed, or in which only one version made another request.
     pub differing_ticks: u64,
-    /// The first of them.
+    /// The first tick that differed; `None` if none did.
     pub first_difference: Option<u64>,
-    /// Knobs, summed over ticks.
+    /// Counts by kind of knob, summed over ticks.
     pub knobs: BTreeMap<&'static str, ComparisonCounts>,
-    /// Number of requests that are no knobs and that one version alone made.
+    /// Number of requests other than knobs that only one version made.
     pub requests: Sides<u64>,
-    /// Number of events of pods that one version alone would have sent.
+    /// Number of events of pods that only one version would have sent.
     pub events: Sides<u64>,
-    /// Evaluations that were discarded.
+    /// Number of evaluations that were discarded.
     pub failures: Sides<u64>,
-    /// Both decided the same throughout, and all policies ran.
+    /// Whether both versions decided the same in all ticks, and all policies ran.
     pub same: bool,
 }
 
@@ -130,19 +130,19 @@ pub struct ComparisonSummary {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComparisonCounts {
-    /// Both had the same value.
+    /// Both versions decided the same.
     pub agreed: u64,
-    /// Both had it, with different values.
+    /// Both versions decided about the knob, with different results.
     pub differed: u64,
-    /// Only the old version had it.
+    /// Only the old version decided about the knob.
     pub only_old: u64,
-    /// Only the new version had it.
+    /// Only the new version decided about the knob.
     pub only_new: u64,
 }
 
 impl Comparison {
-    /// Sets two stages from the same facts. `policy` is the name under which both versions run; the other policies are the same on
-    /// either side.
+    /// Sets up two simulated nodes from the same facts. `policy` is the name under which both versions run; the other policies are the same
+    /// on both nodes.
     ///
     /// # Errors
     ///
@@ -158,13 +158,13 @@ impl Comparison {
         Ok(Self { policy: policy.to_owned(), old: stage(old)?, new: stage(new)?, summary: Totals::default() })
     }
 
-    /// The first step: what the facts alone come to.
+    /// Runs the first step, on the facts alone.
     pub fn open(&mut self) -> ComparisonOutcome {
         let (old, new) = (self.old.open(), self.new.open());
         self.compare(old, new)
     }
 
-    /// Plays one line on both stages.
+    /// Plays one line on both nodes.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Comparison {
         ComparisonOutcome { tick, time_millis, agreements, differences, requests, events, failing }
     }
 
-    /// What all ticks so far came to.
+    /// The result of all ticks so far.
     pub fn summary(&self) -> ComparisonSummary {
         let Totals { ticks, differing_ticks, first_difference, ref counts, events, requests, is_failing } =
             self.summary;
@@ -245,10 +245,10 @@ impl Comparison {
     }
 }
 
-/// Where a decision stands: level, subject, knob. Ids may differ between two agents; names do not.
+/// Key of a decision: level, subject, knob. Ids may differ between two agents; names do not.
 type Place = (Level, String, Knob);
 
-/// What each knob that some policy asks for has come to.
+/// The decision about each knob that a policy asks for.
 fn decided(view: &View<'_>) -> BTreeMap<Place, Decided> {
     let mut all = BTreeMap::new();
     for (target, knob, stack) in view.ledger.leases().held() {
@@ -270,7 +270,7 @@ fn decided(view: &View<'_>) -> BTreeMap<Place, Decided> {
     all
 }
 
-/// How two decisions about one knob differ. Whose they are and why is no difference: the node is the same.
+/// How two decisions about one knob differ; `None` if they do not. Policy and reason do not count, because the node is the same.
 fn kind(old: Option<&Decided>, new: Option<&Decided>) -> Option<Kind> {
     match (old, new) {
         (Some(old), Some(new)) => {
@@ -290,7 +290,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// What a version asks for that is no knob. Why it does is no difference.
+/// A version's requests other than knobs. Reasons do not count as a difference.
 fn requests(outcome: &Outcome) -> Vec<String> {
     let resources = outcome.resources.iter().map(ToString::to_string);
     let evictions = outcome.evictions.iter().map(ToString::to_string);
@@ -299,7 +299,7 @@ fn requests(outcome: &Outcome) -> Vec<String> {
     resources.chain(evictions).chain(migrations).chain(classes).collect()
 }
 
-/// Removes what both have.
+/// Removes the items that both versions have.
 fn of_one<T: PartialEq>(old: Vec<T>, mut new: Vec<T>) -> Sides<Vec<T>> {
     let mut only_old = Vec::new();
     for item in old {

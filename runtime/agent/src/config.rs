@@ -31,27 +31,27 @@ use crate::module_reference::ModuleReference;
 pub struct AgentConfig {
     /// The modules to run.
     pub policies: Vec<PolicyConfig>,
-    /// What no module may do.
+    /// Bounds that hold for every module.
     pub guard_rails: GuardRails,
-    /// What becomes of held knobs when the agent ends.
+    /// What happens to held knobs when the agent ends.
     pub on_shutdown: OnShutdown,
     /// How the agent treats other writers.
     pub drift: DriftConfig,
-    /// How much of the machine moving pages may take.
+    /// Limits of page migration.
     pub page_migration: PageMigrationConfig,
-    /// Where resctrl is, and what its shares are shares of.
+    /// Where resctrl is mounted, and the bandwidth that its shares refer to.
     pub resctrl: ResctrlConfig,
     /// Registries, their credentials and signature rules.
     pub registries: RegistrySettings,
-    /// How one version of a policy takes the place of another.
+    /// How one version of a policy replaces another.
     pub swaps: SwapConfig,
-    /// What the agent takes from itself after its start.
+    /// How the agent drops privileges after its start.
     pub confinement: ConfinementConfig,
     /// Whether and where the agent is a plug-in of the container runtime.
     pub nri: NriConfig,
 }
 
-/// How one version of a policy takes the place of another.
+/// How one version of a policy replaces another.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct SwapConfig {
@@ -71,7 +71,7 @@ impl SwapConfig {
     }
 }
 
-/// One CFS period: the effect of an evaluation shows after it.
+/// Default of `alarmGapMillis`: one CFS period, after which the effect of an evaluation shows.
 const ALARM_GAP_MILLIS: u32 = 100;
 
 /// One module.
@@ -84,30 +84,30 @@ pub struct PolicyConfig {
     /// `@sha256:DIGEST`, `oci-layout:PATH[:TAG]`; `None` = the default module of that name.
     #[serde(default)]
     pub module: Option<String>,
-    /// For an artefact: who must have signed it, beside what `registries.verification` asks for.
+    /// For an artefact: the signatures that it must have, beside those that `registries.verification` asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<ModuleVerification>,
-    /// For an artefact that is named by a tag: seconds between two looks at what the tag stands for; `None` = it is looked up once.
+    /// For an artefact that is named by a tag: seconds between two lookups of the tag; `None` = it is looked up once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_seconds: Option<u32>,
-    /// Whether its settings count.
+    /// Whether the policy is active or a shadow.
     #[serde(default, skip_serializing_if = "PolicyMode::is_active")]
     pub mode: PolicyMode,
-    /// For a shadow: the active policy that it is compared with; `None` = the one whose module gives itself the same name, or
+    /// For a shadow: the active policy that it is compared with; `None` = the one whose module has the same name, or
     /// the values in force if there is none. A shadow without a module of its own runs the default module of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow_of: Option<String>,
-    /// Interfaces that it may import, and how far its settings may reach (`tiers`, `all-pods`); `None` = what the default module of
+    /// Interfaces that the module may import, and how far its settings may reach (`tiers`, `all-pods`); `None` = what the default module of
     /// that name needs.
     #[serde(default)]
     pub grants: Option<Vec<String>>,
-    /// Weight of its leases; the higher wins.
+    /// Priority of its leases; the highest wins.
     #[serde(default = "PolicyConfig::default_priority")]
     pub priority: i32,
     /// The policy-level configuration, handed to the module as it is.
     #[serde(default)]
     pub config: serde_json::Map<String, serde_json::Value>,
-    /// What becomes of its leases when it is parked after repeated failure.
+    /// What happens to its leases when it is parked after repeated failure.
     #[serde(default)]
     pub on_failure: OnFailure,
     /// Milliseconds between evaluations; `None` = what the module asks for.
@@ -128,7 +128,7 @@ pub struct PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// A default module under its own name.
+    /// The entry of a default module under its own name.
     pub fn builtin(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -149,7 +149,7 @@ impl PolicyConfig {
         }
     }
 
-    /// A component that is tried out beside the policies that count.
+    /// The entry of a shadow that runs this component.
     pub fn shadow(name: &str, module: &str) -> Self {
         Self { module: Some(module.to_owned()), mode: PolicyMode::Shadow, ..Self::builtin(name) }
     }
@@ -166,8 +166,8 @@ impl PolicyConfig {
         100
     }
 
-    /// The file or folder of this node that its module is read from; `None` for one that comes from a registry or with qosm, and for
-    /// a reference that makes no sense.
+    /// The file or folder of this node that the module is read from; `None` for a module from a registry, for a default module, and for an
+    /// invalid reference.
     pub fn module_path(&self) -> Option<PathBuf> {
         match self.reference().ok()? {
             ModuleReference::File(path) => Some(path),
@@ -184,7 +184,7 @@ impl PolicyConfig {
         }
     }
 
-    /// The default module that stands in where the entry names none.
+    /// Name of the default module that runs if the entry names no module.
     fn default_module(&self) -> &str {
         self.shadow_of.as_deref().filter(|_| !self.mode.is_active()).unwrap_or(&self.name)
     }
@@ -197,10 +197,10 @@ impl PolicyConfig {
     ///
     /// # Errors
     ///
-    /// [`UnknownGrant`] names the first that does not exist.
+    /// [`UnknownGrant`] names the first grant that does not exist.
     pub fn granted(&self) -> Result<Grants, UnknownGrant> {
         let Some(names) = &self.grants else {
-            // Another component under a default module's name stands in for it.
+            // A component under the name of a default module replaces that module, and gets its grants.
             let name = match self.reference() {
                 Ok(ModuleReference::Builtin(name)) => name,
                 Ok(ModuleReference::File(_) | ModuleReference::Artifact(_)) | Err(_) => {
@@ -233,26 +233,26 @@ impl PolicyConfig {
     }
 }
 
-/// Who must have signed one policy's artefact.
+/// The signatures that a policy's artefact must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ModuleVerification {
-    /// The keys.
+    /// Public keys of the signers.
     pub keys: Vec<TrustKey>,
-    /// How many of them.
+    /// How many of the keys must have signed.
     #[serde(default)]
     pub require: Require,
-    /// What a signature must say to count, among its signed annotations.
+    /// Signed annotations that a signature must have to count.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl ModuleVerification {
-    /// The rules that it comes to, with their keys read.
+    /// Builds the trust rules, and reads their keys.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Settings`] names the key.
+    /// [`RegistryError::Settings`] names the key that cannot be read.
     pub(crate) fn trust(&self) -> Result<Trust, RegistryError> {
         let Self { keys, require, annotations } = self.clone();
         let rule =
@@ -261,25 +261,25 @@ impl ModuleVerification {
     }
 }
 
-/// Whether a policy's settings count.
+/// Whether a policy's settings are applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyMode {
-    /// They become leases, and leases are written.
+    /// Settings become leases, and leases are written to the kernel.
     #[default]
     Active,
-    /// It is evaluated on the same columns, and what it asks for is compared with what an active policy asks for; nothing that it
+    /// The policy is evaluated on the same columns, and its settings are compared with those of an active policy. Nothing that it
     /// does reaches the kernel, the journal's records or the owners of pods.
     Shadow,
 }
 
 impl PolicyMode {
-    /// Whether they do.
+    /// Whether the policy's settings are applied.
     pub fn is_active(&self) -> bool {
         matches!(self, Self::Active)
     }
 
-    /// The word for it in files, reports and metrics.
+    /// Name of the mode in files, reports and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -326,7 +326,7 @@ fn default_grants(name: &str) -> Grants {
         ),
         // It holds the tier BestEffort, and says at the others' tiers what it does not do.
         "block-io" => (&[Interface::ClusterConfig, Interface::BlockIo], &[Reach::Tiers]),
-        // No pod is configured for it; the guard rails of evictions say whom it may choose.
+        // No pod is configured for it; the guard rails of evictions limit which pods it may choose.
         "eviction" => (
             &[
                 Interface::Node,
@@ -344,7 +344,7 @@ fn default_grants(name: &str) -> Grants {
         "memory-locality" => {
             (&[Interface::NumaStat, Interface::Cpuset, Interface::PageMigration, Interface::PodEvent], &[])
         }
-        // What protects pods binds only as far as the tiers above them grant it.
+        // The memory protection of a pod takes effect only as far as the tiers above it grant it.
         "memory-qos" => (&[Interface::Node, Interface::MemoryProtection], &[Reach::Tiers]),
         // It holds the node's own settings, and the tier BestEffort where batch waits for memory.
         "node-memory" => (
@@ -378,7 +378,7 @@ fn known_grants() -> String {
     interfaces.chain(Reach::ALL.iter().map(ToString::to_string)).collect::<Vec<_>>().join(", ")
 }
 
-/// A grant that there is none of.
+/// A grant that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("policy `{policy}`: grants: `{grant}` is not an interface of qosm; there are: {known}")]
 pub struct UnknownGrant {
@@ -387,18 +387,18 @@ pub struct UnknownGrant {
     known: String,
 }
 
-/// What becomes of a parked policy's leases.
+/// What happens to a parked policy's leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
     /// They stay until the policy works again.
     #[default]
     Keep,
-    /// They are released; what lies beneath comes back.
+    /// They are released; the next lease or the baseline comes back.
     Release,
 }
 
-/// What becomes of all leases when the agent ends.
+/// What happens to all leases when the agent ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnShutdown {
@@ -416,12 +416,12 @@ pub enum OnShutdown {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct GuardRails {
-    /// Namespaces whose pods are never touched; what is done to the tiers above them takes nothing from them.
+    /// Namespaces whose pods are never changed. Settings of the tiers above them take nothing from these pods.
     #[serde(deserialize_with = "namespaces")]
     pub protected_namespaces: BTreeSet<String>,
     /// Highest CFS quota, in percent of the baseline; `None` = no bound but the module's own.
     pub max_quota_percent: Option<u32>,
-    /// Lowest CFS quota, in percent of the baseline, where there was no quota of what the node's CPUs give; `None` = no bound but the
+    /// Lowest CFS quota, in percent of the baseline, or of the node's CPUs if there was no quota before; `None` = no bound but the
     /// kernel's.
     pub min_quota_percent: Option<u32>,
     /// Highest `memory.min` of the kubepods group, in percent of the node's memory: it bounds the protection of all below it.
@@ -448,7 +448,7 @@ impl Default for GuardRails {
     }
 }
 
-/// Names of namespaces. A guard rail that protects none would be worse than none: it is refused by name.
+/// Deserializes names of namespaces. An invalid name is an error that names it: a guard rail that protects nothing is worse than none.
 fn namespaces<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<String>, D::Error> {
     let names = BTreeSet::<String>::deserialize(deserializer)?;
     match names.iter().find_map(|name| namespace::fault(name)) {
@@ -461,20 +461,20 @@ fn namespaces<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Str
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct DriftConfig {
-    /// How long a knob is left alone after a person wrote it.
+    /// Seconds for which a knob is left alone after an operator wrote it.
     pub hands_off_seconds: u32,
-    /// Ticks in which all held knobs are read back once (held CFS quotas at each tick), and CFS quotas that are not held. Where the kernel
-    /// notifies of others' writes, a knob that was written is read back at the next tick, and all of them in 180 times as many.
+    /// Number of ticks within which each held knob, and each CFS quota that is not held, is read back once (held CFS quotas at each tick).
+    /// If the kernel notifies of other writers, a written knob is read back at the next tick, and all knobs within 180 times as many ticks.
     pub verify_over_ticks: u32,
 }
 
 impl DriftConfig {
-    /// Factor by which knobs are read back less often where the kernel notifies of writes: with the defaults and a tick a second, each in
+    /// Factor by which knobs are read back less often if the kernel notifies of writes: with the defaults and a tick a second, each in
     /// half an hour. After lost notifications everything is read at the next tick, so these reads find only what inotify does not see (a
     /// write through the mount of another cgroup namespace), and each opens and closes a file.
     const SELDOM: u64 = 180;
 
-    /// Ticks in which every held knob is read back once, with or without notifications of others' writes.
+    /// Number of ticks within which every held knob is read back once. `detects_writes`: whether the kernel notifies of other writers.
     pub fn verify_interval_ticks(&self, detects_writes: bool) -> u64 {
         let ticks = u64::from(self.verify_over_ticks.max(1));
         if detects_writes { ticks.saturating_mul(Self::SELDOM) } else { ticks }
@@ -487,17 +487,17 @@ impl Default for DriftConfig {
     }
 }
 
-/// How much of the machine moving pages between NUMA nodes may take.
+/// Limits of page migration between NUMA nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct PageMigrationConfig {
-    /// Most that is moved in a second, in MiB.
+    /// Maximum amount of memory that is moved per second, in MiB.
     pub mib_per_second: u32,
-    /// Most of one CPU that is spent on it, in percent, 1 to 100.
+    /// Maximum CPU time that is spent on moving, in percent of one CPU, 1 to 100.
     pub cpu_percent: u32,
-    /// Memory that stays free on the target, above the kernel's own watermark, in MiB.
+    /// Memory that stays free on the target NUMA node, above the kernel's own watermark, in MiB.
     pub reserve_mib: u32,
-    /// It waits while some tasks are short of memory for more than this share of time, in percent (PSI, 10 s average).
+    /// Migration waits while some tasks stall on memory for more than this share of time, in percent (PSI, 10 s average).
     pub pressure_percent: u32,
 }
 

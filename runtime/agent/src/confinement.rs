@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 pub struct ConfinementReport {
     /// Its process ID, in its own PID namespace.
     pub pid: u32,
-    /// No `execve` gives it a privilege.
+    /// Whether `no_new_privs` is set, so that no `execve` grants privileges.
     pub no_new_privileges: bool,
-    /// The interface of Landlock by which paths are out of its reach; `None` = all are within reach.
+    /// ABI version of the Landlock rules that restrict its paths; `None` if no path is restricted.
     pub landlock_abi: Option<i32>,
-    /// The same for eyes; where it is not in force, why.
+    /// The state of Landlock as text; if it is not in force, with the reason.
     pub landlock: String,
     /// How its system calls are filtered: `filter`, `strict`, `off`.
     pub seccomp: String,
-    /// Filters of system calls; 0 where there is none, or the kernel does not count them.
+    /// Number of seccomp filters; 0 if there is none, or if the kernel does not count them.
     pub seccomp_filters: u32,
     /// Its effective capabilities.
     pub capabilities: Vec<String>,
-    /// Capabilities that it, or what it starts, could be given.
+    /// Its bounding set: capabilities that it, or a program that it starts, could gain.
     pub bounding_set: Vec<String>,
 }
 
-/// How the agent and what moves pages for it are confined.
+/// How the agent and its page mover are confined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfinementReports {
     /// The agent.
     pub agent: ConfinementReport,
-    /// The page mover, while it answers.
+    /// The page mover; `None` if it does not answer, or is not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_mover: Option<ConfinementReport>,
-    /// Why it does not answer.
+    /// Why the page mover does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_mover_away: Option<String>,
 }
@@ -55,7 +55,7 @@ impl ConfinementReport {
         }
     }
 
-    /// That of this process, as the kernel reports it. It does not report Landlock, so that is passed in.
+    /// Reads the confinement of this process from the kernel. The kernel does not report Landlock, so it is passed in.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl ConfinementReport {
 }
 
 impl ConfinementReports {
-    /// What is in force now; `landlock` is what came of it before the agent was made.
+    /// The confinement in force now. `landlock` is the result of enforcing Landlock before the agent was created.
     ///
     /// # Errors
     ///

@@ -1,7 +1,6 @@
 //! Controls that are no knobs: page migration, classes of cache and memory bandwidth, resources of the node, and evictions.
 //!
-//! They are asked for like settings, but nothing of them is a lease: no baseline lies beneath, and nothing but evictions is in the
-//! journal.
+//! Policies stage them like settings, but they are not leases: they have no baseline, and only evictions are in the journal.
 
 mod classes;
 pub(crate) mod control;
@@ -42,7 +41,7 @@ pub(crate) struct Controls {
     classes: Classes,
     resources: Resources,
     evictions: Evictions,
-    /// What policies asked for and may not have.
+    /// Requests that a policy may not make, with the reason.
     refused: BTreeMap<(Arc<str>, Target, &'static str), Arc<str>>,
 }
 
@@ -55,12 +54,12 @@ impl Controls {
         [&mut self.migrations, &mut self.classes, &mut self.resources, &mut self.evictions]
     }
 
-    /// Begins to take what a policy staged. With `anew` it says all that it wants.
+    /// Begins taking the settings that a policy staged. With `anew`, the policy stages all that it wants.
     pub(crate) fn begin_staging(&mut self, policy: &str, anew: bool) {
         self.all_mut().into_iter().for_each(|control| control.begin_staging(policy, anew));
     }
 
-    /// Takes a setting, unless the policy may not act there: that is logged once, for as long as it lasts.
+    /// Takes a setting, unless the policy may not act on the target. A refusal is logged once, for as long as it lasts.
     pub(crate) fn stage(
         &mut self,
         holder: &Holder,
@@ -107,7 +106,7 @@ impl Controls {
         true
     }
 
-    /// What policies asked for and may not have, one line each.
+    /// Requests that policies may not make, one line each.
     pub(crate) fn refused(&self, pods: &PodTable) -> Vec<String> {
         let line = |((policy, target, what), why): (&(Arc<str>, Target, &str), &Arc<str>)| {
             format!("policy {policy}: {what} for {}: {why}", pods.shown(*target))
@@ -128,7 +127,7 @@ impl Controls {
         }
     }
 
-    /// The target is gone.
+    /// Forgets a target that is gone.
     pub(crate) fn forget(&mut self, target: Target) {
         self.refused.retain(|(_, refused, _), _| *refused != target);
         self.all_mut().into_iter().for_each(|control| control.forget(target));
@@ -141,18 +140,18 @@ impl Controls {
         out
     }
 
-    /// Gives everything back at the end. Why something stays, if it does.
+    /// Undoes everything when the agent ends. Returns why something is left, if anything is.
     pub(crate) fn end(&mut self, host: &mut Host, inputs: &Inputs<'_>) -> Option<String> {
         let left: Vec<_> = self.all_mut().into_iter().filter_map(|control| control.end(host, inputs)).collect();
         (!left.is_empty()).then(|| left.join("; "))
     }
 
-    /// What is in force for a pod.
+    /// Adds what is in force for a pod to `report`.
     pub(crate) fn report(&self, host: &Host, pods: &PodTable, pod: PodId, report: &mut PodReport) {
         self.all().into_iter().for_each(|control| control.report(host, pods, pod, report));
     }
 
-    /// What a recording says of a step.
+    /// Adds what the controls did in a step to the line of a recording.
     pub(crate) fn replay_line(&self, now: &Readings, earlier: &Readings, tick: &mut TickLine, rows: &mut Rows) {
         self.all().into_iter().for_each(|control| control.replay_line(now, earlier, tick, rows));
     }
@@ -162,7 +161,7 @@ impl Controls {
         &mut self.migrations
     }
 
-    /// Pages of a container on the NUMA nodes that it runs on, in percent, where they are counted.
+    /// Share of a container's pages on the NUMA nodes that it runs on, in percent; `None` if they are not counted.
     pub(crate) fn local_percent(&self, container: ContainerId) -> Option<u64> {
         self.migrations.local_percent(container)
     }
@@ -177,7 +176,7 @@ impl Controls {
         &self.evictions
     }
 
-    /// Evictions, for what is written down of them.
+    /// Evictions, for the journal.
     pub(crate) fn evictions_mut(&mut self) -> &mut Evictions {
         &mut self.evictions
     }

@@ -1,5 +1,5 @@
-//! Decisions as a structured log: one line of JSON for each, in the form of OPA's decision log as far as that fits. Others rotate the file: it is
-//! written at its end, so that a copy that is cut behind it loses nothing.
+//! The decision log: one line of JSON per decision, in the form of OPA's decision log as far as that fits. External tools rotate the file:
+//! lines are appended, so that a file that is copied and then truncated loses nothing.
 
 use std::io::{self, Write};
 
@@ -10,14 +10,14 @@ use crate::now::Now;
 use crate::report::moment;
 use crate::step::Step;
 
-/// Where decisions go.
+/// Writes decisions as lines of JSON.
 pub struct DecisionLog {
     out: Box<dyn Write + Send>,
     node: String,
-    /// What the identifiers of this agent's decisions begin with: when it began, in milliseconds since the epoch.
+    /// Prefix of the IDs of this agent's decisions: the time of its first step, in milliseconds since the epoch.
     began: Option<i64>,
     decisions: u64,
-    /// It could not be written last time: that is told once.
+    /// Whether the last write failed. A failure is logged once.
     has_failed: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct DecisionLog {
 struct Line<'a, T> {
     labels: Labels<'a>,
     decision_id: String,
-    /// What decided: `POLICY/KIND`.
+    /// `POLICY/KIND` of the decision.
     path: String,
     result: &'a T,
     timestamp: String,
@@ -43,19 +43,19 @@ struct Labels<'a> {
 }
 
 impl DecisionLog {
-    /// One that writes there. The node's name is on each line, unless it is empty.
+    /// Creates a log that writes to `out`. The node's name is on each line, unless it is empty.
     pub fn new(out: Box<dyn Write + Send>, node: String) -> Self {
         Self { out, node, began: None, decisions: 0, has_failed: false }
     }
 
-    /// Writes what a step came to. An error is told once, and what could not be written is lost: no decision waits for its log.
+    /// Writes the decisions of a step. An error is logged once, and the lines are lost: no decision waits for its log.
     pub(crate) fn step(&mut self, step: &Step, now: Now) {
         let lines = self.lines(step, now);
         if lines.as_ref().is_ok_and(String::is_empty) {
             return;
         }
         let written = lines.and_then(|text| {
-            // What was written last may have been cut off in the middle of a line.
+            // The last write may have ended in the middle of a line.
             if self.has_failed {
                 self.out.write_all(b"\n")?;
             }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::report::{Decision, WireValue};
 
-    /// What was written, and how many bytes more there is room for.
+    /// The bytes written, and the number of bytes that still fit.
     #[derive(Clone)]
     struct File(Arc<Mutex<(Vec<u8>, usize)>>);
 

@@ -1,5 +1,4 @@
-//! Events for the owners of pods: those that a module emitted, and the agent's own. Equal ones are counted, old ones
-//! make room.
+//! Events for the owners of pods, emitted by modules and by the agent. Equal events are counted, and the oldest are dropped.
 
 use std::collections::VecDeque;
 
@@ -11,7 +10,7 @@ use serde::Serialize;
 
 /// The reason of events about configuration that cannot be used.
 pub(crate) const INVALID: &str = "InvalidConfiguration";
-/// How many different events are kept.
+/// Maximum number of different events that are kept.
 const KEPT: usize = 1024;
 /// Age in milliseconds after which an equal event is sent again: the same mistake, made a second time.
 const FORGOTTEN: i64 = 600_000;
@@ -20,7 +19,7 @@ const FORGOTTEN: i64 = 600_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentEvent {
-    /// `namespace/name`; `tier NAME` for what is about a tier.
+    /// `namespace/name` of the pod; `tier NAME` for an event about a tier.
     pub pod: String,
     /// `Normal` or `Warning`.
     pub kind: &'static str,
@@ -67,10 +66,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Keeps an event. `true` if there was no equal one lately.
+    /// Records an event. Returns `true` if there was no equal event within the last 10 minutes.
     pub(crate) fn record(&mut self, event: AgentEvent, now: Timestamp) -> bool {
         let same = self.kept.iter_mut().find(|kept| {
-            // A pod created again under its old name is another one, without events so far.
+            // A pod created again under its old name is a different pod, without events so far.
             kept.id == event.id
                 && kept.pod == event.pod
                 && kept.reason == event.reason
@@ -89,7 +88,7 @@ impl Events {
         true
     }
 
-    /// A pod that is gone keeps its events only as history, no longer as its own.
+    /// Detaches the events of a pod that is gone; they stay as history.
     pub(crate) fn forget(&mut self, pod: PodId) {
         for event in &mut self.kept {
             if event.id == Some(pod) {

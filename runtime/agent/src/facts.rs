@@ -1,5 +1,5 @@
-//! Facts: a node in a file. The same document stands behind `plan` (what would be written?), opens a `replay`, and is what
-//! `record` begins with. Pods, ConfigMaps and the node are ordinary Kubernetes objects.
+//! Facts: the state of a node in a file. `plan` evaluates this document, `replay` starts from it, and a recording begins with it.
+//! Pods, ConfigMaps and the node are ordinary Kubernetes objects.
 
 pub mod block_io;
 mod objects;
@@ -25,7 +25,7 @@ use crate::old_names;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct Facts {
-    /// The moment that the document speaks of (RFC 3339): pauses end by it. Without it a replay begins in 1970, and a plan is of now.
+    /// Time of the document (RFC 3339), by which pauses end. Without it, a replay begins in 1970, and a plan uses the current time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<jiff::Timestamp>,
     /// The machine and its kernel.
@@ -37,10 +37,10 @@ pub struct Facts {
     /// A `kind: NodeResourceTopology` object: the NUMA zones of the Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<Value>,
-    /// Whether an API server and a controller carry out what is asked of the cluster; if not, the node acts alone.
+    /// Whether an API server and a controller carry out requests to the cluster; if not, the node acts alone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub api_server: bool,
-    /// Which policies run; empty = all default ones, as they come.
+    /// The policies to run; empty = all default policies with their default configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<PolicyConfig>,
     /// The operator's bounds.
@@ -52,22 +52,22 @@ pub struct Facts {
     /// Pod objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<Value>,
-    /// Files that hold something else than a kubelet would have left there.
+    /// Cgroup files whose contents differ from what a kubelet would have written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupFacts>,
 }
 
 impl Facts {
-    /// The Node and its zones, as far as they are there.
+    /// The Node and its NUMA zones, if they are given.
     pub(crate) fn node_objects(&self) -> impl Iterator<Item = &Value> {
         self.node.iter().chain(&self.topology)
     }
 
-    /// Reads the first line of a recording, of an earlier build as well.
+    /// Reads the first line of a recording, including recordings of earlier builds.
     ///
     /// # Errors
     ///
-    /// What about the line is wrong.
+    /// When the line is not a document of facts.
     pub fn from_recording(line: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(line).or_else(|error| {
             let mut facts: Value = serde_json::from_str(line)?;
@@ -83,13 +83,13 @@ impl Facts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CgroupVersions {
-    /// For all.
+    /// The same version for all controllers.
     All(Version),
     /// By controller: `cpu`, `cpuacct`, `cpuset`, `memory`; v2 for those that are missing.
     Each(BTreeMap<String, Version>),
 }
 
-/// By hand, since serde does not say what an untagged value could have been.
+/// Implemented by hand, since serde's error for an untagged enum does not name the expected values.
 impl<'de> Deserialize<'de> for CgroupVersions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Written;
@@ -136,7 +136,7 @@ pub enum DriverName {
     Cgroupfs,
 }
 
-/// Which knobs the kernel has, and by which rules.
+/// The kind of kernel, by which its knobs and their rules differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelName {
@@ -163,7 +163,7 @@ pub struct HostFacts {
     pub kernel_release: Option<String>,
     /// Files that this kernel lacks, by name.
     pub missing_files: Vec<String>,
-    /// Files that it has beyond the named kernel's, by name.
+    /// Files that this kernel has in addition to those of `kernel`, by name.
     pub extra_files: Vec<String>,
     /// Logical CPUs.
     pub cpus: u32,
@@ -174,20 +174,20 @@ pub struct HostFacts {
     /// NUMA nodes: how many there are, or a list of them.
     #[serde(skip_serializing_if = "NumaNodes::is_one")]
     pub numa_nodes: NumaNodes,
-    /// Cores and sockets of the CPUs, where it is not one socket with a core for each CPU.
+    /// Cores and sockets of the CPUs; empty = one socket with a core for each CPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpu_topology: Vec<CpuFacts>,
     /// What the kubelet's file `cpu_manager_state` holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_manager_state: Option<serde_json::Value>,
-    /// Settings of the node's own kernel, by the names of knobs, in their units; `null` = this kernel has no such setting. Those that are
-    /// left out are what the kernel would have.
+    /// Settings of the node's kernel, by names of knobs, in the units of the knobs; `null` = this kernel has no such setting. A setting
+    /// that is left out has the kernel's default.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_knobs: BTreeMap<String, Option<u64>>,
-    /// Disks, and what the kernel presents as such.
+    /// Disks and other block devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub block_devices: Vec<DeviceFacts>,
-    /// Volumes of pods on them.
+    /// Volumes of pods on these devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pod_volumes: Vec<VolumeFacts>,
     /// Whether containers can be put into core scheduling groups.
@@ -195,11 +195,11 @@ pub struct HostFacts {
     pub core_scheduling: bool,
 }
 
-/// Position of a CPU: core, socket, NUMA node.
+/// Position of a CPU: core and socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct CpuFacts {
-    /// The kernel's number.
+    /// The kernel's number of the CPU.
     pub id: u32,
     /// Its core: the same for hyper-threads of one core, and unique within the socket.
     pub core: u32,
@@ -215,9 +215,9 @@ pub struct CpuFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum NumaNodes {
-    /// This number, with the CPUs and the memory in equal parts, and all equally far from each other.
+    /// This number of nodes, with equal shares of CPUs and memory, and all equally far from each other.
     Alike(u32),
-    /// These.
+    /// The listed nodes.
     Each(Vec<NumaNodeFacts>),
 }
 
@@ -265,7 +265,7 @@ pub struct NumaNodeFacts {
     /// Free memory, as a quantity; half of the memory where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<String>,
-    /// What could be used without swapping, as a quantity; what is free, where that is not said.
+    /// Memory that could be used without swapping, as a quantity; `free` where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<String>,
     /// Distances to the nodes of the list, in its order; 10 is itself. Empty = all others are equally far.
@@ -314,7 +314,7 @@ pub struct CgroupFacts {
     pub files: BTreeMap<String, String>,
 }
 
-/// Reads Kubernetes objects that stand in a document; `node` is the Node, and what else says its kind.
+/// Reads the Kubernetes objects of a document. `node` holds the Node, and other objects that name their kind.
 pub fn read_objects<'a>(
     pods: &'a [Value],
     config_maps: &'a [Value],
@@ -344,7 +344,7 @@ pub fn read_objects<'a>(
 /// Writes a pod as a manifest from which the same pod is read again.
 pub fn manifest(pod: &Pod) -> Value {
     let mut annotations = pod.annotations.clone();
-    // What was ignored when the pod was read must not count when it is read again.
+    // An annotation that was ignored when the pod was read must not take effect when the manifest is read again.
     annotations.remove(qosm_cluster::CGROUP_ANNOTATION);
     let mut bound = Map::new();
     if let Some(cgroup) = &pod.cgroup {

@@ -1,7 +1,7 @@
-//! Fetching artefacts on a thread of their own: a slow or unreachable registry does not block the loop.
+//! Fetches artefacts on a separate thread, so that a slow or unreachable registry does not block the loop.
 //!
-//! The loader asks the [`Fetcher`] for a module, which answers at once: with what is in the store, or that it is being fetched. When
-//! an artefact was fetched, or could not be for now, it wakes the loader.
+//! The loader asks the [`Fetcher`] for a module, which never blocks: it returns the artefact in the store, or that it is being fetched.
+//! When a fetch has ended, successful or not, the [`Fetcher`] wakes the loader.
 #![expect(clippy::disallowed_methods, reason = "a thread of its own that fetches artefacts, with its time limits")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,11 +21,11 @@ use crate::loaded::ModuleOrigin;
 use crate::metrics::{Metrics, PullResult};
 use crate::module_reference::ModuleReference;
 
-/// Artefacts that are fetched at the same time.
+/// Maximum number of artefacts that are fetched at the same time.
 const AT_ONCE: usize = 4;
 /// The first wait after a failure, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(900));
-/// Tags are not asked for more often.
+/// Shortest interval between two lookups of a tag.
 const MIN_POLL: Duration = Duration::from_secs(10);
 
 /// Fetches artefacts in the background.
@@ -35,7 +35,7 @@ pub struct Fetcher {
     states: Arc<Mutex<BTreeMap<String, State>>>,
     /// Number of the current resolution.
     round: u64,
-    /// Modules that an operator has just asked for.
+    /// Modules that the next resolution looks up, because an operator has just asked for them.
     anew: BTreeSet<String>,
 }
 
@@ -44,7 +44,7 @@ struct Job {
     key: String,
     location: Location,
     verification: Option<ModuleVerification>,
-    /// Whether it is only asked whether the tag stands for something else by now.
+    /// Whether the artefact is fetched only if its tag has another digest by now.
     is_poll: bool,
 }
 
@@ -63,17 +63,17 @@ impl Drop for Running {
     }
 }
 
-/// How fetching one artefact goes.
+/// State of fetching one artefact.
 #[derive(Debug, Default)]
 struct State {
-    /// As the entry names it.
+    /// The module as the entry names it.
     module: String,
     is_running: bool,
-    /// Whether it runs because an operator wants to know what is there by now.
+    /// Whether the job runs because an operator asked for a lookup.
     is_looked_up: bool,
     /// Number of the resolution that asked for it last.
     round: u64,
-    /// What went wrong last, and when it is tried again.
+    /// The last error, and when the fetch is tried again.
     failed: Option<(String, Instant)>,
     failures: u32,
     /// When the tag is looked up again.
@@ -101,7 +101,7 @@ impl Fetcher {
                         (Arc::clone(&shared_store), Arc::clone(&shared), Arc::clone(&metrics));
                     let (at_once, wake) = (Rc::clone(&at_once), Rc::clone(&wake));
                     tokio::task::spawn_local(async move {
-                        // It is never closed.
+                        // The semaphore is never closed.
                         let _permit = at_once.acquire().await;
                         let running = Running { states: Arc::clone(&states), key: job.key.clone() };
                         let result = fetch(&store, &job).await;
@@ -115,7 +115,7 @@ impl Fetcher {
         Ok(Self { store, jobs, states, round: 0, anew: BTreeSet::new() })
     }
 
-    /// When to resolve again: a tag is to be looked up, or a fetch to be retried.
+    /// When to resolve again, because a tag is to be looked up or a fetch to be retried; `None` if neither is.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         // An artefact in the store is looked up again when its tag is due, even after an error.
@@ -126,7 +126,7 @@ impl Fetcher {
         states.values().filter_map(due).min()
     }
 
-    /// Throws away what the store need not keep.
+    /// Removes artefacts that the store need not keep. Those in `in_use` stay.
     pub(crate) fn remove_unused(&self, in_use: &[&ModuleOrigin]) {
         let digests = in_use.iter().filter_map(|origin| origin.artifact.as_ref()).map(|(digest, _)| *digest).collect();
         match self.store.collect(&digests) {
@@ -138,7 +138,7 @@ impl Fetcher {
         }
     }
 
-    /// Whether a module that runs may go on under an entry, as far as its signatures go. Only what can be judged is judged.
+    /// Whether a running module still has the signatures that an entry asks for. Returns `true` if that cannot be judged.
     pub(crate) fn still_trusts(&self, origin: &ModuleOrigin, entry: &PolicyConfig) -> bool {
         let (ModuleReference::Artifact(location), Some((digest, _))) = (&origin.reference, &origin.artifact) else {
             return true;
@@ -149,12 +149,12 @@ impl Fetcher {
         !matches!(stored, Err(RegistryError::Untrusted { .. }))
     }
 
-    /// What this stands for is looked up at the next resolution, even where the store has an answer.
+    /// Has a module looked up at the next resolution, even if the store has it.
     pub(crate) fn look_again(&mut self, module: String) {
         self.anew.insert(module);
     }
 
-    /// What could not be fetched is tried again at the next resolution; whether there is any.
+    /// Has failed fetches tried again at the next resolution. Returns whether there are any.
     pub(crate) fn hurry(&self) -> bool {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = states.values_mut().filter(|state| state.failed.is_some() && !state.is_running);
@@ -164,18 +164,18 @@ impl Fetcher {
         })
     }
 
-    /// A resolution begins.
+    /// Begins a resolution.
     pub(crate) fn begin(&mut self) {
         self.round += 1;
     }
 
-    /// A resolution is over: what it did not ask for is no longer wanted.
+    /// Ends a resolution: forgets the artefacts that it did not ask for.
     pub(crate) fn forget(&self) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.retain(|_, state| state.is_running || state.round == self.round);
     }
 
-    /// Tags that could not be followed: what they stood for before goes on.
+    /// Problems of tags that could not be looked up; the modules of their last lookup keep running.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let polled = states.values().filter(|state| state.next_poll.is_some());
@@ -204,11 +204,11 @@ impl ArtifactSource for Fetcher {
         let trust = entry.verification.as_ref().map(ModuleVerification::trust).transpose().map_err(failed)?;
         let (stored, distrust) = match self.store.stored(location, trust.as_ref()) {
             Ok(stored) => (stored, None),
-            // It may have been signed anew since.
+            // The artefact may have been signed again since.
             Err(error @ RegistryError::Untrusted { .. }) => (None, Some(error)),
             Err(error) => return Err(failed(error)),
         };
-        // Two policies may want other signatures of one artefact.
+        // Two policies may ask for different signatures of one artefact.
         let key =
             format!("{} {:?}", entry.module.as_deref().unwrap_or_default(), trust.as_ref().map(|trust| trust.hash()));
         let states = Arc::clone(&self.states);
@@ -225,7 +225,7 @@ impl ArtifactSource for Fetcher {
         let now = Instant::now();
         let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
         let is_anew = entry.module.as_ref().is_some_and(|module| self.anew.remove(module));
-        // Not what was found out the last time: it may have been pushed or signed since.
+        // The last result does not count: the artefact may have been pushed or signed since.
         if is_anew && (has_tag || stored.is_none()) && !state.is_running {
             (state.is_looked_up, state.failed) = (true, None);
             self.send(job(stored.is_some()), state);
@@ -237,7 +237,7 @@ impl ArtifactSource for Fetcher {
             match entry.poll_seconds.filter(|_| has_tag) {
                 None => (state.next_poll, state.failed) = (None, None),
                 Some(seconds) if state.next_poll.is_none_or(|at| at <= now) && !state.is_running => {
-                    // What was just fetched need not be asked for at once; after a restart it is.
+                    // The first lookup comes at once, also after a restart.
                     state.next_poll = Some(now + spread(Duration::from_secs(u64::from(seconds)).max(MIN_POLL)));
                     self.send(job(true), state);
                 }
@@ -259,7 +259,7 @@ impl ArtifactSource for Fetcher {
     }
 }
 
-/// As an entry names it.
+/// A location as an entry names it.
 fn text(location: &Location) -> String {
     ModuleReference::Artifact(location.clone()).to_string()
 }
@@ -304,7 +304,7 @@ fn note(
     }
 }
 
-/// A tenth more or less, so that the nodes of a fleet do not come all at once.
+/// Varies a wait by up to a tenth, so that the nodes of a fleet do not ask at the same time.
 fn spread(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(0_u8);
     let share = u32::try_from(random % 200).unwrap_or(0) + 900;

@@ -1,5 +1,5 @@
-//! Laws for documents of facts and for lines of a recording, checked by the fuzz targets in `fuzz/` and by this crate's own tests. A
-//! function panics where its law does not hold: what is parsed, serialized as `record` does, parses to the same.
+//! Properties of documents of facts and of lines of a recording, checked by the fuzz targets in `fuzz/` and by this crate's own tests. A
+//! function panics if its property does not hold: a parsed document, serialized as `record` does, parses to the same.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ use crate::facts::{Facts, read_objects};
 use crate::replay::line::TickLine;
 use crate::replay_fixture::ReplayFixture;
 
-/// A document of facts; also sets up a replay from it.
+/// Checks a document of facts, and sets up a replay from it.
 pub fn facts(json: &[u8]) {
     let Some(facts) = same_again::<Facts>(json) else { return };
     let objects = read_objects(&facts.pods, &facts.config_maps, facts.node.as_ref(), "facts");
@@ -18,7 +18,7 @@ pub fn facts(json: &[u8]) {
     }
 }
 
-/// One tick of a replay.
+/// Checks one line of a replay.
 pub fn tick_line(json: &[u8]) {
     let Some(line) = same_again::<TickLine>(json) else { return };
     let pods = line.pods.unwrap_or_default();
@@ -32,7 +32,7 @@ fn same_again<T: Serialize + DeserializeOwned>(json: &[u8]) -> Option<T> {
     let again = serde_json::from_slice::<T>(written.as_ref().map_or(String::new(), Value::to_string).as_bytes());
     let again = again.map_err(|error| error.to_string()).and_then(|again| spelled(&again));
     match (&written, &again) {
-        // Numbers with a fraction may move in their last digit each time that they are read.
+        // Numbers with a fraction may change in their last digit each time that they are read.
         (Ok(written), Ok(_)) if has_fraction(written) => {}
         _ => assert_eq!(written, again),
     }

@@ -1,4 +1,4 @@
-//! What the ledger reads of the other parts while it works.
+//! The state of other parts of the agent that the ledger and controls read during a step.
 
 use qosm_cluster::node_report::ControllerAnswer;
 use qosm_model::unit::Bytes;
@@ -10,7 +10,7 @@ use crate::policies::Policies;
 use crate::step::Mode;
 use crate::table::PodTable;
 
-/// The other parts, as they stand in this step.
+/// The state of the other parts in this step.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     pub(crate) pods: &'a PodTable,
@@ -19,7 +19,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) metrics: &'a Metrics,
     /// The node's allocatable memory, as the API server reports it; `None` = not known.
     pub(crate) memory_allocatable: Option<Bytes>,
-    /// What the controller made of the node's last report.
+    /// The controller's answer to the node's last report.
     pub(crate) answer: Option<&'a ControllerAnswer>,
     /// Whether an API server is connected.
     pub(crate) has_api_server: bool,

@@ -1,29 +1,29 @@
-//! What the kubelet's MemoryQoS writes for a pod as it is specified now (KEP-2570), so that a resize in place is not taken for
-//! the write of a person.
+//! What the kubelet's MemoryQoS writes for a pod as it is specified now (KEP-2570), so that a resize in place is not mistaken for
+//! a write by an operator.
 //!
 //! ```text
 //! memory.min, memory.low = request
 //! memory.high            = (request + (limit or allocatable − request) × factor), down to a whole page
 //! ```
 //!
-//! The factor is the kubelet's `memoryThrottlingFactor`, which is not known here: any hundredth counts. Before Kubernetes 1.27 it
-//! was limit × factor.
+//! The factor is the kubelet's `memoryThrottlingFactor`, which is not known here: any multiple of 0.01 matches. Before Kubernetes 1.27,
+//! `memory.high` was limit × factor.
 
 use qosm_host::knob_table::{Group, row};
 use qosm_model::knob::{Knob, Value};
 use qosm_model::pod::{Container, ContainerKind, Moment, Pod, Resources};
 use qosm_model::unit::Bytes;
 
-/// A node, as far as the kubelet's formula needs it.
+/// The properties of a node that the kubelet's formula needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ground {
-    /// What pods may have of the node's memory; `None` = not known.
+    /// Allocatable memory of the node; `None` = not known.
     pub(crate) allocatable: Option<Bytes>,
     /// Size of a page.
     pub(crate) page: Bytes,
 }
 
-/// Whether this is what the kubelet writes into the file of a container with these resources.
+/// Whether `found` is what the kubelet writes into the file of a container with these resources.
 pub(crate) fn of_container(resources: Resources, knob: Knob, found: Value, ground: Ground) -> bool {
     let limit = resources.memory_limit.filter(|limit| limit.0 > 0);
     let request = resources.memory_request.or(limit).unwrap_or_default();
@@ -33,7 +33,7 @@ pub(crate) fn of_container(resources: Resources, knob: Knob, found: Value, groun
     row(knob).group == Group::Protection && is_high(found, request.0, limit.or(ground.allocatable), ground)
 }
 
-/// Whether this is what the kubelet writes into a pod's file.
+/// Whether `found` is what the kubelet writes into a pod's file.
 pub(crate) fn of_pod(pod: &Pod, moment: Moment, knob: Knob, found: Value, ground: Ground) -> bool {
     if !row(knob).is_granted_from_above() {
         return false;
@@ -52,7 +52,7 @@ pub(crate) fn of_pod(pod: &Pod, moment: Moment, knob: Knob, found: Value, ground
         .any(|request| is_page_of(found, request, ground))
 }
 
-/// Whether a file that was set to this number of bytes would show this.
+/// Whether a file that was set to this number of bytes would show `found`: the exact number, or rounded down to whole pages.
 fn is_page_of(found: Value, bytes: u64, ground: Ground) -> bool {
     let page = ground.page.0.max(1);
     u64::try_from(number(found)).is_ok_and(|found| found == bytes || found == bytes / page * page)
@@ -61,7 +61,7 @@ fn is_page_of(found: Value, bytes: u64, ground: Ground) -> bool {
 fn is_high(found: Value, request: u64, base: Option<Bytes>, ground: Ground) -> bool {
     let Some(base) = base else { return false };
     if found == Value::Max {
-        // Nothing lies between the two: the kubelet sets no bound.
+        // Without room between request and limit, the kubelet sets no bound.
         return base.0 <= request;
     }
     let Ok(found) = u64::try_from(number(found)) else { return false };
@@ -105,7 +105,7 @@ mod tests {
             (burstable, Knob::MemoryMin, of(0), false),
             (burstable, Knob::MemoryHigh, of(190 * MIB), true),
             (burstable, Knob::MemoryHigh, of(180 * MIB), true),
-            // limit × 0.8, as it was at first.
+            // limit × 0.8, as before Kubernetes 1.27.
             (burstable, Knob::MemoryHigh, of(160 * MIB), true),
             (burstable, Knob::MemoryHigh, of(190 * MIB + 40_960), false),
             (burstable, Knob::MemoryHigh, Value::Max, false),

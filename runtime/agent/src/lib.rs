@@ -1,12 +1,12 @@
 //! The agent: observe → evaluate → stage → apply → report, one direction, one loop, one writer.
 //!
-//! [`Agent`] is the loop's body: it is handed [`Sources`] and moments, and does one [`Agent::step`] after the other; nothing in
-//! it asks a clock or waits. [`service::run`] gives it a clock. Its parts, in the order in which data passes through them:
+//! [`Agent`] is the loop's body: it gets [`Sources`] and the current time, and runs one [`Agent::step`] after the other; nothing in
+//! it reads a clock or blocks. [`service::run`] gives it a clock. Its parts, in the order in which data passes through them:
 //! `table` (pods), `observed`, `columns` and `cpusets` (observe), `policies` (evaluate), `ledger` with the [`journal`] and `controls` (stage and
 //! apply), `reporting` with [`report`], `metrics` and `event` (report). Each owns its state and takes what it needs as arguments;
-//! none is handed the agent. `ending` comes last.
+//! none gets the whole agent. `ending` comes last.
 //!
-//! What it leaves to others: the kernel's rules (`qosm-host`), Wasm (`qosm-engine`), manifests (`qosm-cluster`).
+//! Other crates handle the kernel's rules (`qosm-host`), Wasm (`qosm-engine`) and manifests (`qosm-cluster`).
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod admin;

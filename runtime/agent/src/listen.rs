@@ -1,8 +1,8 @@
 //! A web server for untrusted clients: idle connections cost little.
 //!
-//! A connection is kept for a bounded time, and a request's head has to come soon. The number of open connections is bounded: for one
-//! more, an old one of the address with the most connections is closed. So a node's monitoring and the kubelet's probes get through
-//! while another client fills the port.
+//! The lifetime of a connection and the time for the head of a request are bounded. So is the number of open connections: to accept one
+//! more, the oldest connection of the address with the most connections is closed. So a node's monitoring and the kubelet's probes get
+//! through while another client fills the port.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,22 +18,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// What connections may take.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Connections at a time.
+    /// Maximum number of open connections.
     pub(crate) connections: usize,
-    /// How long the head of a request may take, the first and each after it.
+    /// Time limit for the head of each request.
     pub(crate) head: Duration,
-    /// How long a connection is kept. A client that asks regularly opens a new one.
+    /// Maximum lifetime of a connection. A client that asks regularly opens a new one.
     pub(crate) life: Duration,
 }
 
-/// Bytes of a request's head, and of what is read ahead.
+/// Buffer of a connection in bytes, for the head of a request and for data that is read ahead.
 const BUFFER: usize = 16 << 10;
 
 impl Default for Bounds {
-    /// With [`BUFFER`], two megabytes.
+    /// With [`BUFFER`], all connections take up to two megabytes.
     fn default() -> Self {
         Self { connections: 128, head: Duration::from_secs(5), life: Duration::from_secs(60) }
     }
@@ -47,7 +47,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds)
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) if is_about_one_connection(&error) => continue,
-            // No descriptors or no memory: those that are open end, and then there are some again.
+            // Out of descriptors or memory: open connections end, and free some again.
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
                 sleep(Duration::from_millis(100)).await;
@@ -86,7 +86,7 @@ fn is_about_one_connection(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The connections that are open, by number: a larger one is younger.
+/// The open connections by number; later connections have larger numbers.
 #[derive(Default)]
 struct Open {
     next: AtomicU64,
@@ -123,7 +123,7 @@ impl Open {
     }
 }
 
-/// Takes a connection off the list, however it ends.
+/// Removes a connection from the list, however it ends.
 struct Closing {
     open: Arc<Open>,
     number: u64,
@@ -159,10 +159,10 @@ mod tests {
         Ok(address)
     }
 
-    /// What is answered until the server closes the connection.
+    /// Reads until the server closes the connection.
     async fn to_the_end(stream: &mut TcpStream) -> String {
         let mut answer = Vec::new();
-        // One that is reset is closed as well.
+        // A connection that is reset is closed as well.
         stream.read_to_end(&mut answer).await.ok();
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -214,7 +214,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             assert!(ask(address).await?.starts_with("HTTP/1.1 200"), "the probe has no answer");
-            // Only as many as may be are open still.
+            // No more than the maximum are still open.
             let mut open = 0;
             for half in &mut held {
                 let mut byte = [0];

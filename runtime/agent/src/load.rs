@@ -1,4 +1,4 @@
-//! From an operator's entry to a module that can be run: find the bytes, compile them or take them from the cache, and read its
+//! Loads the module of an operator's entry: finds the bytes, compiles them or takes them from the cache, and reads the
 //! description.
 
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::module_reference::ModuleReference;
 
 pub use crate::loaded::ModuleOrigin;
 
-/// A module could not be loaded. The others are.
+/// Why a module could not be loaded. Other modules are loaded all the same.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// It is named in a way that makes no sense.
+    /// The reference to the module is invalid.
     #[error("policy `{policy}`: module")]
     Reference {
         /// The policy.
@@ -26,7 +26,7 @@ pub enum LoadError {
         /// What is wrong.
         source: ReferenceError,
     },
-    /// Signatures are those of artefacts.
+    /// `verification` is set for a module that is no artefact, and has no signatures.
     #[error(
         "policy `{policy}`: verification: {reference} is no artefact, and nothing signs it; name one with oci://, or take it away"
     )]
@@ -36,7 +36,7 @@ pub enum LoadError {
         /// The module.
         reference: String,
     },
-    /// There is no such file.
+    /// The file cannot be read.
     #[error("policy `{policy}`: cannot read module {}; name an existing component with `module`, or build the default ones with `make build`", path.display())]
     Read {
         /// The policy.
@@ -46,7 +46,7 @@ pub enum LoadError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is there, and the agent has put it out of its own reach.
+    /// The confined agent may not read the file.
     #[error("policy `{policy}`: cannot read module {}; the agent is confined and may not read it: add its folder to `confinement.readPaths` of the agent's file, and start the agent anew", path.display())]
     OutOfReach {
         /// The policy.
@@ -56,7 +56,7 @@ pub enum LoadError {
         /// Why.
         source: std::io::Error,
     },
-    /// It could not be fetched, or is not to be believed.
+    /// The artefact cannot be used, or is not trusted.
     #[error("policy `{policy}`: module {location}")]
     Artifact {
         /// The policy.
@@ -66,7 +66,7 @@ pub enum LoadError {
         /// Why.
         source: Box<RegistryError>,
     },
-    /// It is on its way.
+    /// The artefact is being fetched.
     #[error("policy `{policy}`: module {location} is being fetched")]
     Pending {
         /// The policy.
@@ -74,7 +74,7 @@ pub enum LoadError {
         /// As the entry names it.
         location: String,
     },
-    /// It was asked for and did not come.
+    /// The last fetch of the artefact failed.
     #[error("policy `{policy}`: module {location}: {error}; tried again in {seconds} s")]
     Fetch {
         /// The policy.
@@ -83,10 +83,10 @@ pub enum LoadError {
         location: String,
         /// What went wrong the last time.
         error: String,
-        /// When it is tried again.
+        /// Seconds until it is tried again.
         seconds: u64,
     },
-    /// Artefacts are not fetched here.
+    /// The module is in a registry, and this command fetches nothing.
     #[error(
         "policy `{policy}`: module {location} is in a registry, and nothing is fetched here; name a file or `builtin:NAME`"
     )]
@@ -96,7 +96,7 @@ pub enum LoadError {
         /// As the entry names it.
         location: String,
     },
-    /// It is there, and takes long to compile.
+    /// The module is being compiled.
     #[error("policy `{policy}`: module {source_name} is being compiled")]
     Compiling {
         /// The policy.
@@ -104,7 +104,7 @@ pub enum LoadError {
         /// The file or artefact.
         source_name: String,
     },
-    /// It is there, but cannot be run.
+    /// The module cannot be run.
     #[error("policy `{policy}`: module {source_name}")]
     Module {
         /// The policy.
@@ -117,7 +117,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Whether it is only a matter of time.
+    /// Whether the module is still being fetched or compiled.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Pending { .. } | Self::Compiling { .. })
     }
@@ -165,10 +165,10 @@ pub fn load(
     })
 }
 
-/// Compiles a module and reads its description; `None` = it is being compiled.
+/// Compiles a module and reads its description; `None` = the module is still being compiled.
 pub(crate) type Make<'m> = dyn FnMut(&[u8]) -> Result<Option<(Module, Description)>, EngineError> + 'm;
 
-/// The same with another way of making modules.
+/// Like [`load`], with `make` in place of the engine.
 #[expect(clippy::disallowed_methods, reason = "modules are files that the operator names by path")]
 pub(crate) fn load_by(
     entry: &PolicyConfig,

@@ -1,4 +1,4 @@
-//! A module that is ready to run as a policy: its entry, what it describes, and where it came from.
+//! A module that is ready to run as a policy: its entry, its description, and where it came from.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ pub struct LoadedPolicy {
     pub config: PolicyConfig,
     /// The compiled module.
     pub module: Module,
-    /// Who it says it is.
+    /// The module's description of itself.
     pub description: Description,
     /// Where the module came from.
     pub origin: ModuleOrigin,
-    /// What comes of both, found out once and not in the loop: compiling a stranger's schemas takes its time.
+    /// The result of checking entry and description. Computed once and outside of the loop, because compiling unknown schemas takes time.
     pub checked: Arc<Checked>,
 }
 
-/// What an operator's entry and a module's description come to.
+/// The result of checking an operator's entry against a module's description.
 #[derive(Debug)]
 pub struct Checked {
-    /// How pods are configured; `None` = the module takes nothing from them, or its description contradicts itself.
+    /// How pods are configured; `None` = the module takes no configuration from pods, or its description contradicts itself.
     pub(crate) protocol: Option<Arc<CompiledProtocol>>,
-    /// Why it cannot run in any case.
+    /// Why the policy cannot run; `None` if nothing is wrong.
     flaw: Option<String>,
 }
 
 impl Checked {
-    /// Compiles the module's schemas, and holds the entry against the one for it.
+    /// Compiles the module's schemas, and checks the entry's configuration against its schema.
     pub fn of(entry: &PolicyConfig, description: &Description) -> Self {
         let (protocol, flaw) = match description.protocol.clone().map(CompiledProtocol::compile) {
             None => (None, None),
@@ -47,17 +47,17 @@ impl Checked {
         Self { protocol, flaw }
     }
 
-    /// Why it cannot run.
+    /// Why the policy cannot run; `None` if nothing is wrong.
     pub(crate) fn flaw(&self) -> Option<&str> {
         self.flaw.as_deref()
     }
 }
 
-/// Whether what the operator configured is what the module describes: known before it is called.
+/// Checks the operator's configuration against the module's schema, before the module is called.
 ///
 /// # Errors
 ///
-/// All wrong fields, with what to write.
+/// Lists all wrong fields, with what to write.
 fn fits(entry: &PolicyConfig, description: &Description) -> Result<(), String> {
     let problems = check_config(&entry.name, description.config_schema.as_ref(), &entry.config);
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -67,14 +67,14 @@ fn fits(entry: &PolicyConfig, description: &Description) -> Result<(), String> {
 /// Where the module that runs came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleOrigin {
-    /// As the entry names it.
+    /// The module as the entry names it.
     pub reference: ModuleReference,
-    /// For an artefact: the digest of its manifest, and why it is believed.
+    /// For an artefact: the digest of its manifest, and why it is trusted.
     pub artifact: Option<(Digest, Trusted)>,
 }
 
 impl ModuleOrigin {
-    /// What names this very module, as far as anything does: an artefact by its digest.
+    /// A reference to exactly this module if there is one: an artefact by its digest. Otherwise the reference in the entry.
     pub(crate) fn pinned(&self, config: &PolicyConfig) -> Option<String> {
         match (&self.reference, &self.artifact) {
             (ModuleReference::Artifact(Location::Registry(reference)), Some((digest, _))) => {

@@ -1,5 +1,5 @@
-//! Account, the part for machines: Prometheus metrics. Labels are small closed sets, no pod and no UID, but for the series
-//! of `containers`, which one asks for.
+//! Prometheus metrics of the agent. Labels are small closed sets, no pod and no UID, except for the optional series
+//! of `containers`.
 
 pub(crate) mod containers;
 mod process;
@@ -51,16 +51,16 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What became of asking for an artefact.
+/// Result of asking a registry for an artefact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PullResult {
-    /// It was fetched.
+    /// The artefact was fetched.
     Fetched,
-    /// A tag was looked up, and stands for what is in the store.
+    /// A tag was looked up, and stands for the artefact in the store.
     Unchanged,
-    /// The registry did not give it, or gave something else.
+    /// The artefact could not be fetched, or is another one than asked for.
     Failed,
-    /// No trusted key has signed it.
+    /// The artefact is not signed as the trust rules ask for.
     Untrusted,
 }
 
@@ -151,19 +151,19 @@ struct WhenLabel {
     when: &'static str,
 }
 
-/// Of something between 0 and 1.
+/// A histogram of ratios between 0 and 1.
 fn shares() -> Histogram {
     Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 }
 
-/// Of a wait that should be milliseconds and may be a second: a 99th percentile between them is told from the bounds around it.
+/// Buckets for waits that should be milliseconds and may be a second: fine enough to estimate a 99th percentile in between.
 const SECONDS: [f64; 13] = [0.000_05, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
 fn seconds() -> Histogram {
     Histogram::new(SECONDS)
 }
 
-/// What is printed, and under which names.
+/// The registered metrics, and the names under which they are printed.
 #[derive(Debug, Default)]
 struct Catalogue {
     registry: Registry,
@@ -183,7 +183,7 @@ impl Catalogue {
         self.registry.register_with_unit(name, help, Unit::Seconds, metric);
     }
 
-    /// The name that is scraped; a histogram's is that of its three series, without what tells them apart.
+    /// The name as scraped; for a histogram, the common part of its three series' names.
     fn printed(name: &str, kind: MetricType) -> String {
         let suffix = match kind {
             MetricType::Counter => "_total",
@@ -298,7 +298,7 @@ impl Default for Metrics {
         let r = &mut metrics.catalogue;
         let build = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("contract", CONTRACT_VERSION.to_string())];
         r.register("build", "The agent's version, and the contract that it speaks", Info::new(build.to_vec()));
-        // Printed for who asks for them alone.
+        // Printed only if series of containers are turned on.
         r.names.extend(containers::NAMES.map(str::to_owned));
         r.register_seconds("step", "One step of the loop, all phases", step);
         r.register("ticks", "Steps for the clock's sake; the others were for an alarm's, or something new", ticks);
@@ -431,7 +431,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Series whose labels are known: what counts from nothing to one is an increase only where there was a 0.
+    /// Creates the series whose labels are known in advance: the first count is an increase only if the series was there with 0 before.
     fn begin_at_zero(&self) {
         for result in [PullResult::Fetched, PullResult::Unchanged, PullResult::Failed, PullResult::Untrusted] {
             drop(self.pulls.get_or_create(&ResultLabels { result: result.as_str() }));
@@ -468,7 +468,7 @@ impl Metrics {
         }
     }
 
-    /// What is scraped, in the form that a request's `Accept` asks for, and that form's content type. `more` are series besides, of
+    /// The content type and text of a scrape, in the format that the request's `Accept` asks for. `more` are additional series from
     /// [`containers::text`].
     pub fn text(&self, accept: &str, more: &str) -> (&'static str, String) {
         let mut text = more.to_owned();
@@ -482,12 +482,12 @@ impl Metrics {
         (text::PROMETHEUS_TYPE, text::prometheus(&text))
     }
 
-    /// What the agent itself uses.
+    /// Sets the CPU time and memory that the agent itself uses.
     pub(crate) fn process(&self, own: OwnUse) {
         self.process.used(own);
     }
 
-    /// When the agent began, in seconds since the epoch.
+    /// Sets when the agent began, in seconds since the epoch.
     pub(crate) fn started(&self, seconds: f64) {
         self.process.started(seconds);
     }
@@ -520,7 +520,7 @@ impl Metrics {
         self.evaluation.get_or_create(&PolicyLabels::of(policy, mode)).observe(seconds);
     }
 
-    /// Forgets the standing of a policy that is gone; what was counted stays.
+    /// Removes the gauges of a policy that is gone; its counters stay.
     pub(crate) fn unload(&self, policy: &Arc<str>, mode: PolicyMode) {
         let label = PolicyLabels::of(policy, mode);
         self.leases.remove(&label);
@@ -529,7 +529,7 @@ impl Metrics {
         self.behind.remove(&label);
     }
 
-    /// Policies that could not be loaded do not run, either.
+    /// Sets policies that could not be loaded to not running.
     pub(crate) fn load_failed(&self, before: &[LoadFailed], now: &[LoadFailed]) {
         let label = |policy: &LoadFailed| PolicyLabels::of(&Arc::from(policy.policy.as_str()), policy.mode);
         for policy in before {
@@ -540,7 +540,7 @@ impl Metrics {
         }
     }
 
-    /// Which modules run.
+    /// Sets which modules run.
     pub(crate) fn modules(&self, policies: &[Policy]) {
         self.modules.clear();
         for policy in policies {
@@ -557,12 +557,12 @@ impl Metrics {
         }
     }
 
-    /// An artefact was fetched, or was not.
+    /// Counts a request for an artefact.
     pub(crate) fn pulled(&self, result: PullResult) {
         self.pulls.get_or_create(&ResultLabels { result: result.as_str() }).inc();
     }
 
-    /// Another version took its place, was refused, or gave way again.
+    /// Counts a swap: `switched`, `refused` or `rolled-back`.
     pub(crate) fn swapped(&self, result: &'static str) {
         self.swaps.get_or_create(&ResultLabels { result }).inc();
     }
@@ -571,14 +571,14 @@ impl Metrics {
         self.failures.get_or_create(&PolicyLabels::of(policy, mode)).inc();
     }
 
-    /// Lines of its log were dropped.
+    /// Counts dropped lines of a policy's log.
     pub(crate) fn log_dropped(&self, policy: &Arc<str>, mode: PolicyMode, lines: u64) {
         if lines > 0 {
             self.log_dropped.get_or_create(&PolicyLabels::of(policy, mode)).inc_by(lines);
         }
     }
 
-    /// One tick's comparison of a shadow.
+    /// Counts one tick's comparison of a shadow.
     pub(crate) fn compared(&self, policy: &Arc<str>, comparison: &Comparison) {
         for (&knob, counts) in &comparison.counts {
             let agreements = AgreementLabels { policy: policy.to_string(), knob: knob.kind_name() };
@@ -620,7 +620,7 @@ impl Metrics {
         self.remote_pages.set(i64::try_from(remote).unwrap_or(i64::MAX));
     }
 
-    /// Counts what was added to a migration.
+    /// Counts the progress of a migration since `before`.
     pub(crate) fn migration(&self, before: &MigrationProgress, now: &MigrationProgress) {
         self.pages_moved.inc_by(now.pages_moved.saturating_sub(before.pages_moved));
         for &(errno, pages) in &now.pages_failed {
@@ -638,45 +638,45 @@ impl Metrics {
         }
     }
 
-    /// A trigger fired.
+    /// Counts a trigger that fired.
     pub(crate) fn alarm(&self, trigger: &Trigger) {
         self.alarms.get_or_create(&TriggerLabel { trigger: trigger.kind() }).inc();
     }
 
-    /// Whether the container runtime tells which containers start.
+    /// Sets whether the container runtime is connected by NRI.
     pub(crate) fn runtime_connected(&self, is_connected: bool) {
         self.runtime_connected.set(i64::from(is_connected));
     }
 
-    /// A container that was about to start went on.
+    /// Counts a container whose start waited for its settings, and how long it waited.
     pub(crate) fn container_start(&self, outcome: StartOutcome, waited_seconds: f64) {
         self.starts.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }).inc();
         self.start_wait.observe(waited_seconds);
     }
 
-    /// A container started whose pod no source knows yet.
+    /// Counts a container that started and whose pod no source knows yet.
     pub(crate) fn unknown_start(&self) {
         self.starts.get_or_create(&OutcomeLabel { outcome: "unknown-pod" }).inc();
     }
 
-    /// Another plug-in changed a container's resources.
+    /// Counts a container whose resources another NRI plug-in changed.
     pub(crate) fn adjusted(&self) {
         self.adjustments.inc();
     }
 
-    /// What is watched, and what cannot be.
+    /// Sets the number of watches, and the number of those that cannot be set up.
     pub(crate) fn watches(&self, watched: usize, missing: usize) {
         self.watches.set(i64::try_from(watched).unwrap_or(i64::MAX));
         self.watches_missing.set(i64::try_from(missing).unwrap_or(i64::MAX));
     }
 
-    /// What share of its pages a container had locally when a migration began, or ended.
+    /// Records the share of a container's local pages, in percent, when a migration began or ended.
     pub(crate) fn migration_local(&self, when: &'static str, percent: u64) {
         let percent = u32::try_from(percent).unwrap_or(100);
         self.migration_local.get_or_create(&WhenLabel { when }).observe(f64::from(percent) / 100.0);
     }
 
-    /// How classes of shares came out.
+    /// Sets the numbers of classes in force and not in force, and counts the threads that were moved.
     pub(crate) fn classes(&self, outcomes: &[ClassOutcome]) {
         let in_force = outcomes.iter().filter(|outcome| outcome.in_force).count();
         for (state, classes) in [("in-force", in_force), ("not-in-force", outcomes.len() - in_force)] {
@@ -686,12 +686,12 @@ impl Metrics {
         self.class_threads_moved.inc_by(u64::try_from(moved).unwrap_or(u64::MAX));
     }
 
-    /// An eviction came to something new: an outcome, or `failed` where the node could not end the pod.
+    /// Counts an eviction by its new outcome, or as `failed` if the node could not end the pod.
     pub(crate) fn eviction(&self, outcome: &'static str) {
         self.evictions.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// How published resources fare.
+    /// Sets the numbers of published resources in force and not in force.
     pub(crate) fn resources(&self, states: &[(Arc<str>, ResourceState)]) {
         let in_force = states.iter().filter(|(_, state)| state.in_force).count();
         for (state, resources) in [("in-force", in_force), ("not-in-force", states.len() - in_force)] {

@@ -1,12 +1,12 @@
-//! Logs of modules: passed on up to a rate. A module that logs at each evaluation must not fill the node's disk, nor hide what the
-//! others say.
+//! Logs of modules, limited to a rate. A module that logs at each evaluation must not fill the node's disk, nor hide other
+//! log lines.
 
 use qosm_engine::{LogLevel, LogLine, Staged};
 use qosm_model::unit::Micros;
 
 /// Bytes that a policy may log at once.
 const BURST: u64 = 32 << 10;
-/// Bytes that it may log a second in the long run: 40 MB a day.
+/// Bytes that a policy may log per second in the long run: 40 MB a day.
 const RATE: u64 = 512;
 /// What a line costs beside its text: time, level, the policy's name.
 const LINE: u64 = 80;
@@ -24,7 +24,7 @@ pub(crate) struct ModuleLog {
     reported_at: Option<Micros>,
     /// Lines that were dropped and not counted.
     uncounted: u64,
-    /// What the last evaluation logged, its author's own lines left out. As long as the engine lets a log become.
+    /// The lines of the last evaluation without those of level debug. The engine limits their length.
     latest: Vec<String>,
 }
 
@@ -52,12 +52,12 @@ impl ModuleLog {
         }
     }
 
-    /// What the last evaluation logged, if it is of use to an operator.
+    /// The lines of the last evaluation without those of level debug.
     pub(crate) fn latest(&self) -> &[String] {
         &self.latest
     }
 
-    /// Writes what a call logged. `beyond`: lines that the call had no room for.
+    /// Writes the lines of a call. `beyond`: number of lines that the engine dropped, because the call logged too much.
     pub(crate) fn write(&mut self, policy: &str, lines: &[LogLine], beyond: u32, now: Micros) {
         self.refill(now);
         let mut dropped = u64::from(beyond);

@@ -1,23 +1,23 @@
-//! A moment, as an input: nothing below the service reads a clock.
+//! The current time as an input: nothing below the service reads a clock.
 
 use qosm_model::lease::Timestamp;
 use qosm_model::unit::Micros;
 
-/// A moment, handed in: nothing below asks a clock.
+/// The current time, as the service passes it in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// For people: what `since` and events show.
+    /// The wall clock, for `since`, events and other output.
     pub wall: Timestamp,
-    /// For windows.
+    /// The monotonic clock, for intervals and windows.
     pub monotonic: Micros,
-    /// Time since the machine's start, which no agent's end interrupts and nobody sets: for what outlives an agent. `None` = not known.
+    /// Time since the machine's start, which a restart of the agent does not interrupt and which cannot be set. `None` = not known.
     pub uptime: Option<Micros>,
-    /// How late a tick comes; 0 for what is no tick.
+    /// How late a tick comes; 0 for steps that are no ticks.
     pub late: Micros,
 }
 
 impl Now {
-    /// The moment for which a tick was meant: intervals count from there, so that one that comes late moves none.
+    /// The time for which the tick was scheduled. Intervals count from there, so that a late tick does not shift them.
     pub(crate) fn meant(self) -> Micros {
         Micros(self.monotonic.0.saturating_sub(self.late.0))
     }

@@ -1,6 +1,6 @@
-//! The way to the container runtime: a thread that is its NRI plug-in, and tries again when the connection ends.
+//! The connection to the container runtime: a thread that is its NRI plug-in, and reconnects when the connection ends.
 //!
-//! A starting container waits for the loop, and no longer than [`BUDGET`]: the thread answers for a loop that hangs.
+//! A starting container waits for the loop, but no longer than [`BUDGET`]: if the loop hangs, the thread answers.
 #![expect(clippy::disallowed_methods, reason = "a socket of the node's, and the thread that serves it")]
 
 use std::io;
@@ -21,7 +21,7 @@ use crate::request::Request;
 
 /// How long a container may wait for its settings.
 const BUDGET: Duration = Duration::from_millis(50);
-/// As runtimes wait for plug-ins.
+/// Time limit of the registration: as long as runtimes wait for plug-ins.
 const REGISTRATION: Duration = Duration::from_secs(5);
 /// Time between attempts to connect.
 const RETRY: Retry = Retry { first: Duration::from_millis(250), longest: Duration::from_secs(5) };
@@ -34,12 +34,12 @@ struct Retry {
     longest: Duration,
 }
 
-/// What the thread says to the loop.
+/// Messages from the NRI thread to the agent's loop.
 #[derive(Debug)]
 pub enum RuntimeMessage {
-    /// How the connection stands.
+    /// The state of the connection has changed.
     Link(RuntimeLink),
-    /// What the runtime says.
+    /// An event of the runtime.
     Event(RuntimeEvent),
 }
 
@@ -49,23 +49,23 @@ impl RuntimeMessage {
         matches!(self, Self::Event(RuntimeEvent::CgroupsChanged))
     }
 
-    /// Whether a container waits.
+    /// Whether a container waits for its settings.
     pub(crate) fn is_start(&self) -> bool {
         matches!(self, Self::Event(RuntimeEvent::Starting(..)))
     }
 }
 
-/// How the connection to the runtime stands.
+/// State of the connection to the container runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum RuntimeLink {
-    /// The configuration says so, or this is no agent that runs.
+    /// The configuration turns NRI off, or no agent runs.
     #[default]
     Off,
     /// There is no socket.
     #[serde(rename_all = "camelCase")]
     Absent {
-        /// Where it would be.
+        /// Path where the socket is expected.
         socket: String,
     },
     /// The plug-in is registered.
@@ -73,21 +73,21 @@ pub enum RuntimeLink {
     Connected {
         /// The runtime's name.
         runtime: String,
-        /// Its version.
+        /// The runtime's version.
         version: String,
     },
-    /// There is a socket, and the plug-in is not registered.
+    /// The socket exists, but the plug-in is not registered.
     #[serde(rename_all = "camelCase")]
     Away {
-        /// Which.
+        /// Path of the socket.
         socket: String,
-        /// Why not.
+        /// Why the plug-in is not registered.
         why: String,
     },
 }
 
 impl RuntimeLink {
-    /// What an operator has to know of it.
+    /// The problem to report to the operator; `None` if there is none.
     pub(crate) fn problem(&self) -> Option<Problem> {
         let Self::Away { socket, why } = self else { return None };
         Some(Problem {
@@ -98,13 +98,13 @@ impl RuntimeLink {
     }
 }
 
-/// The thread. It ends when this is dropped.
+/// Handle of the NRI thread, which ends when the handle is dropped.
 pub struct NriThread {
     _close: oneshot::Sender<()>,
 }
 
 impl NriThread {
-    /// Starts the thread, unless the configuration says that there is none.
+    /// Starts the thread, unless the configuration turns NRI off.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl NriThread {
     }
 }
 
-/// Returns when the loop has ended.
+/// Connects and serves again and again. Returns when the loop has ended.
 async fn connect_and_serve(config: &NriConfig, metrics: &Metrics, requests: &Sender<Request>, retry: Retry) {
     let options = PluginOptions {
         name: "qosm".to_owned(),
@@ -173,7 +173,7 @@ async fn connect_and_serve(config: &NriConfig, metrics: &Metrics, requests: &Sen
     }
 }
 
-/// One connection, to its end: how the link stands after it, and whether the plug-in was registered.
+/// Serves one connection until it ends. Returns the state of the link after it, and whether the plug-in was registered.
 async fn serve_once(
     socket: &Path,
     options: &PluginOptions,

@@ -1,4 +1,4 @@
-//! What Kubernetes objects and the cluster ConfigMap say to policies that read them by themselves. Worked out when the sources change,
+//! The columns of Kubernetes objects and of the cluster ConfigMap, for policies that read them. Computed when the sources change,
 //! and shared by all policies.
 
 #[cfg(test)]
@@ -18,18 +18,18 @@ use crate::policies::Policies;
 use crate::sources::Sources;
 use crate::table::PodTable;
 
-/// The columns as they stand.
+/// The current columns.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    /// With the machine's CPUs and memory, by which it was completed.
+    /// The node, with the machine's CPUs and memory by which it was completed.
     node: Option<(u32, Option<Bytes>, Arc<Node>)>,
     pods: Option<Arc<[PodObject]>>,
     config: Option<Arc<ClusterConfig>>,
-    /// What is wrong with the cluster ConfigMap, by key.
+    /// Problems of the cluster ConfigMap, by key.
     config_problems: Vec<(String, Problem)>,
-    /// Applications beside Kubernetes that it names for this node.
+    /// Applications beside Kubernetes that the cluster ConfigMap names for this node.
     applications: Vec<Application>,
-    /// Whether pods may have changed since the column was worked out.
+    /// Whether pods may have changed since the column was computed.
     are_pods_stale: bool,
 }
 
@@ -59,10 +59,10 @@ impl Objects {
         changed
     }
 
-    /// The node; what its object does not say is what the machine has.
+    /// The node; what its object does not state is filled in from the machine.
     pub(crate) fn node(&mut self, node: &Node, cpus: u32, memory: Option<Bytes>) -> Arc<Node> {
         match &self.node {
-            // Memory that cannot be read at the moment is what it was.
+            // Memory that cannot be read at the moment counts as unchanged.
             Some((of, had, known)) if *of == cpus && (memory.is_none() || *had == memory) => Arc::clone(known),
             _ => {
                 let node = Arc::new(completed(node, cpus, memory));
@@ -94,7 +94,7 @@ impl Objects {
         &self.applications
     }
 
-    /// What is wrong with keys of the cluster ConfigMap, as far as a policy reads it and no policy's own protocol tells it already.
+    /// Problems of the cluster ConfigMap, if a policy reads it, without keys whose problems a policy's own protocol already reports.
     pub(crate) fn problems(&self, policies: &Policies) -> impl Iterator<Item = &Problem> {
         let is_read = policies.active().any(|policy| policy.imports(Interface::ClusterConfig));
         let is_reported = |key: &str| {
@@ -108,7 +108,7 @@ impl Objects {
     }
 }
 
-/// Of an application that is left out.
+/// The problem of an application that is left out.
 fn problem(field: String, message: String) -> Problem {
     Problem {
         object: "the cluster's ConfigMap".to_owned(),

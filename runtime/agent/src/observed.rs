@@ -1,4 +1,4 @@
-//! What the sources and the container runtime say of the node, one laid over the other.
+//! The node as the sources describe it, overlaid with what the container runtime reports.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::table::PodTable;
 /// The node as the sources and the container runtime describe it.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    /// With what the container runtime says.
+    /// The sources, overlaid with what the container runtime reports.
     sources: Sources,
     /// The pods as the sources list them.
     listed: Vec<Pod>,
@@ -43,7 +43,7 @@ impl Observed {
         &self.objects
     }
 
-    /// How the connection to the container runtime stands.
+    /// State of the connection to the container runtime.
     pub(crate) fn runtime_link(&self) -> &RuntimeLink {
         &self.runtime_link
     }
@@ -52,19 +52,19 @@ impl Observed {
         self.sources.node.memory_allocatable
     }
 
-    /// What the controller made of the node's last report.
+    /// The controller's answer to the node's last report.
     pub(crate) fn answer(&self) -> Option<&ControllerAnswer> {
         self.sources.answer.as_ref()
     }
 
-    /// Remembers the pods that the sources list, and returns the sources with what the container runtime says.
+    /// Remembers the pods that the sources list, and returns the sources overlaid with what the container runtime reports.
     pub(crate) fn list(&mut self, mut sources: Sources) -> Sources {
         self.listed.clone_from(&sources.pods);
         self.runtime.lay_over(&mut sources.pods);
         sources
     }
 
-    /// The sources with what the container runtime says now.
+    /// The last sources, overlaid with what the container runtime reports now.
     pub(crate) fn list_again(&self) -> Sources {
         let mut sources = Sources { pods: self.listed.clone(), ..self.sources.clone() };
         self.runtime.lay_over(&mut sources.pods);
@@ -79,14 +79,14 @@ impl Observed {
         changed
     }
 
-    /// Adds a problem until the sources change, unless it is there.
+    /// Adds a problem until the sources change, unless it is already listed.
     pub(crate) fn add_problem(&mut self, problem: Problem) {
         if !self.sources.problems.contains(&problem) {
             self.sources.problems.push(problem);
         }
     }
 
-    /// The node; what its object does not say is what the machine has.
+    /// The node; what its object does not state is filled in from the machine.
     pub(crate) fn node_object(&mut self, cpus: u32, memory: Option<Bytes>) -> Arc<Node> {
         self.objects.node(&self.sources.node, cpus, memory)
     }
@@ -101,12 +101,12 @@ impl Observed {
         self.applications.read(host, pods)
     }
 
-    /// A tier is open from now on.
+    /// Has the paths of applications' cgroups worked out again, because a tier was opened.
     pub(crate) fn tier_opened(&mut self) {
         self.applications.tiers_changed();
     }
 
-    /// Closes a cgroup that was opened as an application's. `false` where this target is none.
+    /// Detaches a cgroup that was attached for an application. Returns `false` if the target is not an application's.
     pub(crate) fn give_way(&mut self, host: &mut Host, target: Target) -> bool {
         self.applications.give_way(host, target)
     }
@@ -117,7 +117,7 @@ impl Observed {
     }
 }
 
-/// What the container runtime says by NRI.
+/// Updates from the container runtime by NRI.
 impl Observed {
     pub(crate) fn take_link(&mut self, link: RuntimeLink) {
         match &link {
@@ -127,7 +127,7 @@ impl Observed {
         self.runtime_link = link;
     }
 
-    /// These containers run, and no others.
+    /// Replaces the known containers by those that run.
     pub(crate) fn synchronize(&mut self, host: &mut Host, running: &[RunningContainer]) {
         host.forget_container_cgroups();
         for (id, cgroup) in self.runtime.synchronize(running) {
@@ -148,7 +148,7 @@ impl Observed {
     }
 }
 
-/// Logs what another plug-in changed. It is no conflict: qosm writes to the cgroup, and what the plug-in set is the baseline beneath.
+/// Logs what another plug-in changed. This is no conflict: qosm writes to the cgroup, and the plug-in's value is the baseline.
 pub(crate) fn log_adjustment(Adjustment { container, fields }: &Adjustment) {
     tracing::info!(
         pod = format!("{}/{}", container.pod.namespace, container.pod.name),

@@ -1,13 +1,13 @@
-//! Words of earlier builds in stores and recordings, which are still read. In files that people write they are errors.
+//! Names that earlier builds used in stores and recordings, and which are still read. In files that operators write they are errors.
 
 use serde_json::Value;
 
-/// Brings an entry of the agent's file up to date: `onFailure: hold` is `keep` by now. Whether anything changed.
+/// Updates an entry of the agent's file: `onFailure: hold` becomes `keep`. Returns whether anything changed.
 pub(crate) fn update_entry(entry: &mut Value) -> bool {
     update_hold(entry, "onFailure")
 }
 
-/// Brings the specification of a PolicyModule up to date: `failurePolicy: hold` is `keep` by now. Whether anything changed.
+/// Updates the specification of a PolicyModule: `failurePolicy: hold` becomes `keep`. Returns whether anything changed.
 pub(crate) fn update_policy_module(spec: &mut Value) -> bool {
     update_hold(spec, "failurePolicy")
 }

@@ -1,4 +1,4 @@
-//! The policies of the node: which run, what they ask for, and how one version of a policy takes the place of another.
+//! The policies of the node: which run, what they ask for, and how one version of a policy replaces another.
 
 mod apply_policy_set;
 mod canary;
@@ -39,19 +39,19 @@ pub(crate) struct Policies {
     /// In the order of evaluation.
     running: Vec<Policy>,
     load_failed: Vec<LoadFailed>,
-    /// Versions that have yet to show that they work.
+    /// New versions that are not promoted yet.
     canaries: Vec<Canary>,
-    /// Versions that have just taken their places.
+    /// Rollback windows of versions that were just promoted.
     rollback_windows: Vec<RollbackWindow>,
     /// Versions that failed, until [`Self::take_version_changes`] returns them.
     rolled_back: Vec<RolledBack>,
-    /// The same until the policy set knows of them: one that was made before that still brings them.
+    /// Failed versions by policy, with the reason. A policy set that was made before the failure was known still contains them.
     refused: BTreeMap<String, (Digest, String)>,
     /// Number of the policy set that was applied last.
     set_number: u64,
-    /// What is wrong with it.
+    /// Problems of the policy set.
     set_problems: Vec<Problem>,
-    /// Whether a policy of another priority may have taken a place in this step.
+    /// Whether a version with another priority may have been promoted in this step.
     is_unordered: bool,
     changes: PolicyChanges,
 }
@@ -59,21 +59,21 @@ pub(crate) struct Policies {
 /// What changed among the policies, for the other parts.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyChanges {
-    /// Who may act on what is to be judged anew.
+    /// Whether the reach of policies is to be checked again.
     pub(crate) reach: bool,
-    /// Who asks to be woken by what.
+    /// Whether the triggers that policies ask for may have changed.
     pub(crate) watches: bool,
-    /// What is wrong with what was written.
+    /// Whether problems of the configuration may have changed.
     pub(crate) problems: bool,
-    /// Which versions run.
+    /// Whether other versions run.
     pub(crate) versions: bool,
-    /// Policies that no longer count: what they hold is to be released.
+    /// Policies that are no longer active, and whose leases are to be released.
     pub(crate) released: Vec<Arc<str>>,
-    /// What modules saved, for the journal, by the key under which it is kept there.
+    /// State that modules saved, with the key under which the journal keeps it.
     pub(crate) saved: Vec<(String, SavedState)>,
 }
 
-/// What policies are evaluated with.
+/// Inputs for the evaluation of policies.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) pods: &'a PodTable,
@@ -87,20 +87,20 @@ pub(crate) struct Context<'a> {
 pub(crate) struct StagedPolicy {
     pub(crate) holder: Holder,
     pub(crate) staged: Vec<Staged>,
-    /// What is not among it is no longer wanted.
+    /// Whether settings that are not in `staged` are to be released.
     pub(crate) anew: bool,
-    /// Another version took a place and understands other fields: what is wrong with what was written is to be worked out anew first.
+    /// Whether another version with another protocol took its place, so problems of the configuration are to be computed again first.
     pub(crate) changes_problems: bool,
 }
 
-/// What evaluating an active policy came to, for the parts that come after.
+/// Result of the evaluation of an active policy.
 pub(crate) enum Evaluation {
     Staged(StagedPolicy),
-    /// It failed too often: what it holds is released.
+    /// The policy failed too often, and its leases are released.
     Released(Arc<str>),
 }
 
-/// Policies cannot be put together.
+/// Why the configured policies do not fit together.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoliciesError {
     #[error(transparent)]
@@ -112,7 +112,7 @@ pub(crate) enum PoliciesError {
 }
 
 impl Policies {
-    /// The policies of the start, each beginning with what `saved` says that it saved.
+    /// Creates the policies at the agent's start. Each begins with the state that `saved` returns for it.
     ///
     /// # Errors
     ///
@@ -152,17 +152,17 @@ impl Policies {
         })
     }
 
-    /// All that run, in the order of evaluation.
+    /// All policies that run, in the order of evaluation.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Policy> {
         self.running.iter()
     }
 
-    /// All of them as a list.
+    /// All policies that run, as a slice.
     pub(crate) fn running(&self) -> &[Policy] {
         &self.running
     }
 
-    /// Those whose settings count.
+    /// The active policies.
     pub(crate) fn active(&self) -> impl Iterator<Item = &Policy> {
         self.running.iter().filter(|policy| policy.mode().is_active())
     }
@@ -171,7 +171,7 @@ impl Policies {
         self.running.iter().find(|known| **known.name() == *name)
     }
 
-    /// Policies without a module.
+    /// Policies whose module is not loaded.
     pub(crate) fn load_failed(&self) -> &[LoadFailed] {
         &self.load_failed
     }
@@ -198,21 +198,21 @@ impl Policies {
         std::mem::replace(&mut self.changes, PolicyChanges { versions, ..PolicyChanges::default() })
     }
 
-    /// A pod changed, or how it is seen.
+    /// Updates the policies after a pod, or its view, has changed.
     pub(crate) fn pod_changed(&mut self, pod: PodId, pods: &PodTable) {
         for policy in &mut self.running {
             policy.recompute(pod, pods, true);
         }
     }
 
-    /// A pod is gone.
+    /// Forgets a pod that is gone.
     pub(crate) fn forget_pod(&mut self, pod: PodId) {
         for policy in &mut self.running {
             policy.forget(pod);
         }
     }
 
-    /// The node, layers of configuration, or pods changed.
+    /// Updates the policies after the node, layers of configuration, or pods have changed.
     pub(crate) fn reconfigure(
         &mut self,
         sources: &Sources,
@@ -234,7 +234,7 @@ impl Policies {
         }
     }
 
-    /// Has the policies evaluated that read an object which changed.
+    /// Makes the policies due that read a changed object.
     pub(crate) fn objects_changed(&mut self, changed: &[Interface]) {
         for policy in &mut self.running {
             if changed.iter().any(|&object| policy.imports(object)) {
@@ -243,7 +243,7 @@ impl Policies {
         }
     }
 
-    /// Passes an alarm to the policies that asked for it. `true` if one of them takes it.
+    /// Passes an alarm to the policies that asked for it. Returns `true` if one of them queues it.
     pub(crate) fn receive(&mut self, fired: Fired, pod: Option<PodId>, now: Now) -> bool {
         let mut is_received = false;
         for policy in &mut self.running {
@@ -254,14 +254,14 @@ impl Policies {
         is_received
     }
 
-    /// Passes on that a container's cgroup was opened.
+    /// Passes the start alarm of a container to the policies that asked for it.
     pub(crate) fn receive_start(&mut self, fired: Fired, now: Now) {
         for policy in self.running.iter_mut().filter(|policy| policy.watches(&fired.alarm.trigger)) {
             policy.receive(fired, now);
         }
     }
 
-    /// When an alarm brings an evaluation about.
+    /// When the next evaluation is due because of an alarm.
     pub(crate) fn next_alarm(&self) -> Option<Micros> {
         self.running.iter().filter_map(Policy::next_alarm).min()
     }
@@ -275,24 +275,24 @@ impl Policies {
         self.running.iter().enumerate().filter_map(due).collect()
     }
 
-    /// Whether the settings of the policy at this place count.
+    /// Whether the policy at this place is active.
     pub(crate) fn is_active(&self, place: usize) -> bool {
         self.running.get(place).is_some_and(|policy| policy.mode().is_active())
     }
 
-    /// Whether one of the policies that are due, or of the canaries, reads a column.
+    /// Whether a due policy or a canary reads a column.
     pub(crate) fn wants(&self, due: &[(usize, Cause)], column: Interface) -> bool {
         due.iter().filter_map(|&(place, _)| self.running.get(place)).any(|policy| policy.imports(column))
             || self.canaries.iter().any(|canary| canary.imports(column))
     }
 
-    /// The same of a part of a signal.
+    /// Whether a due policy or a canary reads a part of a signal.
     pub(crate) fn reads(&self, due: &[(usize, Cause)], part: Part) -> bool {
         due.iter().filter_map(|&(place, _)| self.running.get(place)).any(|policy| policy.reads(part))
             || self.canaries.iter().any(|canary| canary.reads(part))
     }
 
-    /// The policies that are due, or as good as canaries, and read a column.
+    /// The policies that read a column and are due, or stand for the configuration of a canary.
     pub(crate) fn readers(&self, due: &[(usize, Cause)], column: Interface) -> Vec<&Policy> {
         due.iter()
             .filter_map(|&(place, _)| self.running.get(place))
@@ -301,7 +301,7 @@ impl Policies {
             .collect()
     }
 
-    /// Evaluates the active policies that are due, each on the same readings. A canary that waits for its policy's turn takes it.
+    /// Evaluates the policies that are due, all on the same readings. A canary that is ready takes its policy's turn.
     pub(crate) fn evaluate(
         &mut self,
         due: Vec<(usize, Cause)>,
@@ -368,7 +368,7 @@ impl Policies {
         Some(outcome)
     }
 
-    /// Whether every active policy was evaluated once; one whose module is being fetched was not.
+    /// Whether every active policy was evaluated once. A policy whose module is being fetched was not.
     pub(crate) fn have_all_evaluated(&self) -> bool {
         let is_struggling =
             |policy: &Policy| matches!(policy.health, Health::BackingOff { .. }) || policy.evaluations == 0;
@@ -376,19 +376,19 @@ impl Policies {
             && !self.load_failed.iter().any(|policy| policy.mode.is_active() && policy.is_pending)
     }
 
-    /// Brings the policies into the order of evaluation again, if one took a place.
+    /// Brings the policies into the order of evaluation again, if a version was promoted.
     pub(crate) fn order_again(&mut self, metrics: &Metrics) {
         if std::mem::take(&mut self.is_unordered) {
             self.reorder(metrics);
         }
     }
 
-    /// What modules saved last, by the key under which the journal keeps it.
+    /// State that modules saved last, with the key under which the journal keeps it.
     pub(crate) fn saved(&self) -> Vec<(String, SavedState)> {
         self.running.iter().map(|policy| (policy.state_key(), policy.saved().clone())).collect()
     }
 
-    /// Tries a parked policy again. `false` = there is none of that name.
+    /// Tries a parked policy again. Returns `false` if there is no policy of that name.
     pub(crate) fn retry(&mut self, policy: &str) -> bool {
         match self.running.iter_mut().find(|known| **known.name() == *policy) {
             Some(known) => {
@@ -399,7 +399,7 @@ impl Policies {
         }
     }
 
-    /// What ails the policies that count; `None` = nothing.
+    /// Errors of the active policies; `None` if there are none.
     pub(crate) fn ailment(&self) -> Option<String> {
         let ailing: Vec<_> = self
             .active()

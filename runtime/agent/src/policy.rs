@@ -37,24 +37,24 @@ use crate::table::{Access, PodTable};
 pub enum Health {
     /// It is evaluated.
     Running,
-    /// It failed and is started anew at this moment of the monotonic clock.
+    /// It failed, and backs off.
     BackingOff {
-        /// When.
+        /// When it is started again, on the monotonic clock.
         until: Micros,
         /// What went wrong.
         error: String,
     },
-    /// It failed too often, or cannot start at all; it stays where it is until its configuration changes, or it is tried again.
+    /// It failed too often, or cannot start at all; it stays parked until its configuration changes, or it is tried again.
     Parked {
         /// What went wrong.
         error: String,
-        /// When it is tried again, of the monotonic clock; `None` = it cannot start.
+        /// When it is tried again, on the monotonic clock; `None` = it cannot start.
         until: Option<Micros>,
     },
 }
 
 impl Health {
-    /// The word for it in reports.
+    /// Name of the state in reports.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -78,28 +78,28 @@ pub(crate) struct Policy {
     pub(crate) description: Description,
     pub(crate) health: Health,
     pub(crate) on_failure: OnFailure,
-    /// What each pod's layers come to.
+    /// The effective configuration of each pod.
     pub(crate) effective: HashMap<PodId, Effective>,
-    /// Pods that the module itself turned down: field and message.
+    /// Pods that the module itself rejected: field and message.
     pub(crate) rejections: HashMap<PodId, (String, String)>,
-    /// What it wanted when it was evaluated last and did not do, and why.
+    /// What the module wanted in its last evaluation and did not do, with the reason.
     pub(crate) remarks: Vec<Remark>,
     pub(crate) problems: Vec<Problem>,
     pub(crate) evaluations: u64,
     pub(crate) failures: u64,
     pub(crate) last_evaluation_seconds: f64,
     pub(crate) all_evaluations_seconds: f64,
-    /// What it would do; `None` = it does it.
+    /// What a shadow would do; `None` = the policy is active.
     pub(crate) shadow: Option<Shadow>,
     /// The generation of the PolicyModule that it comes from.
     pub(crate) generation: Option<i64>,
-    /// Whether it has shown that it works.
+    /// Whether this version has shown that it works.
     pub(crate) is_verified: bool,
-    /// What was asked for since and is not taken.
+    /// A newer version that was asked for and does not run.
     pub(crate) pending_update: Option<PendingUpdate>,
     /// Where the module came from.
     pub(crate) origin: ModuleOrigin,
-    /// What it logs.
+    /// Log of the module.
     pub(crate) module_log: ModuleLog,
     grants: Grants,
     limits: Limits,
@@ -112,7 +112,7 @@ pub(crate) struct Policy {
     saved: SavedState,
     backoff: Backoff,
     configured: bool,
-    /// Whether an object that it reads by itself changed since it was evaluated.
+    /// Whether an object that the module reads has changed since the last evaluation.
     is_object_changed: bool,
     dirty: BTreeSet<PodId>,
     removed: Vec<PodId>,
@@ -127,9 +127,9 @@ pub(crate) struct Policy {
 /// Why a policy may not act on a target; `None` = it may.
 pub(crate) type Reach<'a> = dyn Fn(Target) -> Option<Arc<str>> + 'a;
 
-/// What an evaluation came to.
+/// Result of an evaluation.
 pub(crate) enum Evaluated {
-    /// All settings staged; `anew` = what is not among them is no longer wanted.
+    /// All that the module staged; `anew` = settings that are not among it are to be released.
     Staged { staged: Vec<Staged>, anew: bool },
     /// It failed, and is tried again later.
     Failed { error: String },
@@ -197,8 +197,8 @@ impl Policy {
         by_priority.then_with(|| self.holder.policy.cmp(&other.holder.policy))
     }
 
-    /// Whether its instance can go on under another entry: it is the same module with the same reach, and what it holds weighs the
-    /// same. A parked policy starts anew, because a changed entry is a reason to try it again.
+    /// Whether the instance can keep running under another entry: module, grants, limits, mode and priority are the same. A parked policy
+    /// restarts if its entry has changed, because that is a reason to try it again.
     pub(crate) fn can_keep_running(&self, loaded: &LoadedPolicy, grants: &Grants) -> bool {
         let same_reach = self.grants == *grants && self.config.limits() == loaded.config.limits();
         let same_role = self.config.mode == loaded.config.mode
@@ -211,17 +211,17 @@ impl Policy {
             && (!is_parked || self.config == loaded.config)
     }
 
-    /// Why it runs another version than it is asked to, if it does.
+    /// Why another version than the requested one runs; `None` if the requested one does.
     pub(crate) fn not_taken(&self) -> Option<String> {
         self.pending_update.as_ref().map(ToString::to_string)
     }
 
-    /// Whether this is another module for the same role.
+    /// Whether `loaded` is another module for the same active policy.
     pub(crate) fn is_replaced_by(&self, loaded: &LoadedPolicy) -> bool {
         self.mode().is_active() && loaded.config.mode.is_active() && self.module.digest() != loaded.module.digest()
     }
 
-    /// What it is made of.
+    /// The entry and the module of this policy.
     pub(crate) fn loaded(&self) -> LoadedPolicy {
         LoadedPolicy {
             config: self.config.clone(),
@@ -232,7 +232,7 @@ impl Policy {
         }
     }
 
-    /// What it may import.
+    /// The grants of this policy.
     pub(crate) fn grants(&self) -> &Grants {
         &self.grants
     }
@@ -266,12 +266,12 @@ impl Policy {
         }
     }
 
-    /// Has the module configured and evaluated anew, because the node itself changed.
+    /// Has the module configured and evaluated again, because the node itself changed.
     pub(crate) fn node_changed(&mut self) {
         self.configured = false;
     }
 
-    /// Has it evaluated anew, because an object changed that it reads by itself.
+    /// Has the module evaluated again, because an object that it reads has changed.
     pub(crate) fn object_changed(&mut self) {
         self.is_object_changed = true;
     }
@@ -292,7 +292,7 @@ impl Policy {
         }
     }
 
-    /// The pod is gone.
+    /// Forgets a pod that is gone.
     pub(crate) fn forget(&mut self, id: PodId) {
         self.effective.remove(&id);
         self.rejections.remove(&id);
@@ -306,7 +306,7 @@ impl Policy {
         self.module.imports().contains(&interface)
     }
 
-    /// Whether it is to be read a part of a signal.
+    /// Whether the module reads a part of a signal.
     pub(crate) fn reads(&self, part: Part) -> bool {
         self.module.reads(part)
     }
@@ -332,17 +332,17 @@ impl Policy {
         self.next_alarm().filter(|due| now.monotonic >= *due).map(|_| Cause::Alarm)
     }
 
-    /// What it asks to be woken by, as far as the operator lets it.
+    /// The triggers that the module asks for; none if the operator has turned alarms off.
     pub(crate) fn triggers(&self) -> &[Trigger] {
         if self.config.alarms { &self.description.triggers } else { &[] }
     }
 
-    /// Whether it asks to be woken by this.
+    /// Whether the module asks for this trigger.
     pub(crate) fn watches(&self, trigger: &Trigger) -> bool {
         self.triggers().contains(trigger)
     }
 
-    /// Whether anything is asked of it for a pod: it is configured, and not with the word that means off.
+    /// Whether the policy applies to a pod: the pod is configured, and not as `policy: none`. Without a protocol, it applies to all pods.
     pub(crate) fn is_asked(&self, pod: PodId) -> bool {
         self.description.protocol.is_none()
             || self.effective.get(&pod).is_some_and(|effective| {
@@ -351,10 +351,10 @@ impl Policy {
             })
     }
 
-    /// Why it may not act on a target; `None` = it may, or something stronger than this forbids it.
+    /// Why the policy may not act on a target; `None` if it may, or if the pod is paused or protected, which is checked elsewhere.
     pub(crate) fn out_of_reach(&self, pods: &PodTable, target: Target) -> Option<Arc<str>> {
         let name = self.name();
-        // Its control is granted by name, and reaches nothing else.
+        // The interface that sets knobs of the node is granted by name, and reaches nothing else.
         if target == Target::Node {
             return None;
         }
@@ -372,24 +372,24 @@ impl Policy {
         Some(format!("{pod} is not configured for policy `{name}`; configure it, or add `{all}` to the grants").into())
     }
 
-    /// Whether it may act on pods that are not configured for it.
+    /// Whether the policy may act on pods that are not configured for it.
     pub(crate) fn acts_on_all_pods(&self) -> bool {
         self.grants.reaches(ReachGrant::AllPods)
     }
 
-    /// Whether it is configured for this very pod, which needs a protocol.
+    /// Whether this pod is configured for the policy, which requires a protocol.
     pub(crate) fn is_configured(&self, pod: PodId) -> bool {
         self.description.protocol.is_some() && self.is_asked(pod)
     }
 
-    /// Takes an alarm for the next evaluation. `false`: it comes to nothing.
+    /// Queues an alarm for the next evaluation. Returns `false` if no evaluation follows from it.
     pub(crate) fn receive(&mut self, fired: Fired, now: Now) -> bool {
         !matches!(self.health, Health::Parked { .. }) && self.alarms.receive(fired, now.monotonic)
     }
 
     fn debounce_alarms(&mut self, staged: &[Staged], pods: &PodTable, now: Now) {
         let is_answered = |alarm: &Alarm| {
-            // An answer may be about the pod, or about a container beside it.
+            // A setting may answer an alarm by acting on the pod, or on another container of the pod.
             let pod = |target: Target| pods.of(target).map(|entry| entry.id);
             let is_about = |setting: &Setting| {
                 let target = match setting {
@@ -405,7 +405,7 @@ impl Policy {
                     Setting::DefineClass { .. } | Setting::UndefineClass { .. } => return true,
                     Setting::Publish { .. } | Setting::Withdraw { .. } | Setting::StaleAfter { .. } => return false,
                 };
-                // What is done to a tier concerns the pods in it and those beside it, and to the node all of them.
+                // A setting of a tier concerns the pods in it and those beside it; a setting of the node concerns all pods.
                 matches!(target, Target::Node | Target::Tier(_))
                     || alarm.target.is_some_and(|alarmed| pod(alarmed) == pod(target))
             };
@@ -417,7 +417,7 @@ impl Policy {
         self.alarms.debounce(is_answered, now.monotonic, self.config.alarm_gap());
     }
 
-    /// When alarms bring an evaluation about; `None` = there are none, or the policy is in no state to be evaluated.
+    /// When an evaluation is due because of alarms; `None` if there are none, or if the policy does not run.
     pub(crate) fn next_alarm(&self) -> Option<Micros> {
         if self.health != Health::Running || self.instance.is_none() {
             return None;
@@ -425,7 +425,7 @@ impl Policy {
         self.alarms.due(self.config.alarm_gap())
     }
 
-    /// Runs the module once. Everything it staged counts, or nothing does.
+    /// Runs the module once. If a call fails, nothing that it staged takes effect.
     #[expect(clippy::disallowed_methods, reason = "how long it took is a metric, and decides nothing")]
     pub(crate) fn evaluate(
         &mut self,
@@ -464,7 +464,7 @@ impl Policy {
                 Evaluated::Staged { staged, anew: std::mem::take(&mut self.declare_anew) }
             }
             Err(error) => {
-                // Its last log lines are often the cause: a panic in another language than Rust leaves nothing else.
+                // The last log lines often name the cause: a panic in another language than Rust leaves nothing else.
                 if let Some(instance) = &mut self.instance {
                     let (lines, beyond) = instance.take_log();
                     self.module_log.write(&self.holder.policy, &lines, beyond, now.monotonic);
@@ -475,8 +475,8 @@ impl Policy {
     }
 
     fn failed(&mut self, error: String, now: Now) -> Evaluated {
-        // A failed call leaves the module with a memory of what it believes to hold that is no longer true. So it starts anew,
-        // and the first evaluation of the new instance says all that it wants.
+        // After a failed call, what the module remembers of its settings is no longer true. So it restarts, and the first evaluation
+        // of the new instance stages all that it wants.
         self.instance = None;
         self.configured = false;
         self.remarks.clear();
@@ -543,7 +543,7 @@ impl Policy {
         Ok(staged)
     }
 
-    /// The argument of `configure`: the operator's entry; for a policy with classes also the configuration of each class on this node,
+    /// The argument of `configure`: the `config` of the entry; for a policy with classes also the configuration of each class on this node,
     /// which does not follow from single pods.
     fn module_config(&self) -> String {
         let entry = Value::Object(self.config.config.clone());
@@ -556,23 +556,23 @@ impl Policy {
         }
     }
 
-    /// Whether its settings count.
+    /// Whether the policy is active or a shadow.
     pub(crate) fn mode(&self) -> PolicyMode {
         self.config.mode
     }
 
-    /// The policy that a shadow is to be compared with, as the operator says.
+    /// The policy that a shadow is to be compared with, if the entry names one.
     pub(crate) fn shadow_of(&self) -> Option<&str> {
         self.config.shadow_of.as_deref()
     }
 
-    /// The knobs that it holds, or as a shadow would hold.
+    /// Number of knobs that the policy holds, or would hold if it is a shadow.
     pub(crate) fn count(&self, leases: &Leases) -> usize {
         self.shadow.as_ref().map_or(leases, |shadow| &shadow.leases).count(self.name())
     }
 
-    /// Under which name the journal keeps what the module saved. A shadow's stands apart: a policy that is promoted, or put back
-    /// into the shadow, finds what it saved in that role.
+    /// The key under which the journal keeps the module's saved state. A shadow has a key of its own: a policy that is made active, or
+    /// a shadow again, finds what it saved in that role.
     pub(crate) fn state_key(&self) -> String {
         match self.mode() {
             PolicyMode::Active => self.name().to_string(),
@@ -580,7 +580,7 @@ impl Policy {
         }
     }
 
-    /// Has the module begin with this state.
+    /// Sets the saved state that the next instance of the module begins with.
     pub(crate) fn begin_with(&mut self, state: &SavedState) {
         self.saved = state.clone();
     }
@@ -595,13 +595,13 @@ impl Policy {
         self.config.clone()
     }
 
-    /// Counts from now on: what came before was on trial.
+    /// Restarts the counts of evaluations and failures with the evaluation that has just ended; the dry run does not count.
     pub(crate) fn begin_count(&mut self) {
         (self.evaluations, self.failures) = (1, 0);
         self.all_evaluations_seconds = self.last_evaluation_seconds;
     }
 
-    /// Gives a parked policy another chance, unless it is known already that it cannot start.
+    /// Has a parked policy evaluated again, unless it is known already that it cannot start.
     pub(crate) fn retry(&mut self) {
         if matches!(self.health, Health::Parked { until: None, .. }) {
             return;

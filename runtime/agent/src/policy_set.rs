@@ -61,7 +61,7 @@ impl LoadFailure {
     }
 }
 
-/// How long a resolution waits for modules that have to be compiled: most take less. Policies whose modules take longer follow in a later set.
+/// How long a resolution waits for modules that have to be compiled. Most take less; policies of slower modules follow in a later set.
 const MAX_COMPILE_WAIT: Duration = Duration::from_secs(2);
 
 /// Resolves entries and PolicyModules, and loads their modules.
@@ -83,28 +83,28 @@ pub struct ModuleLoader {
     resolutions: u64,
 }
 
-/// What a [`ModuleLoader`] works with.
+/// Options of a [`ModuleLoader`].
 pub struct LoaderOptions {
-    /// Wasm.
+    /// The Wasm engine.
     pub engine: Engine,
     /// The operator's entries.
     pub entries: Vec<PolicyConfig>,
-    /// Where the default modules are.
+    /// The folder of the default modules.
     pub default_modules: PathBuf,
-    /// Compiled modules.
+    /// The cache of compiled modules.
     pub cache: ModuleCache,
-    /// What compiles.
+    /// How modules are compiled.
     pub compiler: Compiler,
     /// The agent's state folder.
     pub state: Dir,
-    /// What fetches artefacts.
+    /// Fetches artefacts; `None` = none are fetched.
     pub fetcher: Option<Fetcher>,
     /// Receives [`LoaderEvent::Compiled`].
     pub events: Sender<LoaderEvent>,
 }
 
 impl ModuleLoader {
-    /// Reads what an earlier agent applied, verified and swapped.
+    /// Creates a loader, and reads what an earlier agent applied, verified and swapped.
     #[expect(clippy::disallowed_methods, reason = "until when a first load is waited for")]
     pub fn new(options: LoaderOptions) -> Self {
         let LoaderOptions { engine, entries, default_modules, cache, compiler, state, fetcher, events } = options;
@@ -130,7 +130,7 @@ impl ModuleLoader {
         }
     }
 
-    /// The operator's own entries, before any PolicyModule is known.
+    /// Resolves the operator's own entries, before any PolicyModule is known.
     #[expect(clippy::disallowed_methods, reason = "until when a first load is waited for")]
     pub fn begin(&mut self) -> PolicySet {
         let mut set = PolicySet::default();
@@ -174,7 +174,7 @@ impl ModuleLoader {
         set
     }
 
-    /// Removes compiled modules and artefacts that no policy uses or may have to go back to.
+    /// Removes compiled modules and artefacts that no policy uses or may be rolled back to.
     pub fn remove_unused(&self, policies: &[ResolvedPolicy]) {
         let running = self.running.values().flat_map(|running| running.before.iter().chain([&running.policy]));
         let all: Vec<_> = policies.iter().map(|resolved| &resolved.policy).chain(running).collect();
@@ -210,7 +210,7 @@ impl ModuleLoader {
         }
     }
 
-    /// Starts compiling all modules that are files. One that cannot be read is reported when its entry is resolved.
+    /// Starts compiling all modules that are files. A file that cannot be read is reported when its entry is resolved.
     #[expect(clippy::disallowed_methods, reason = "modules are files that the operator names by path")]
     fn begin_compiling(&self) {
         for entry in &self.entries {
@@ -249,7 +249,7 @@ impl ModuleLoader {
                     }
                     Err(failure) => {
                         let pending_update = failure.pending_update(generation, &asked);
-                        // After a start: what the node took before, as a whole.
+                        // After a start: the specification that the node applied before, as a whole.
                         let applied = before.filter(|_| !self.running.contains_key(name));
                         let before =
                             applied.and_then(|applied| Some((self.load(&entry(name, &applied.spec)).ok()?, applied)));
@@ -274,7 +274,7 @@ impl ModuleLoader {
         }
     }
 
-    /// An entry that cannot be loaded leaves its policy with what runs, or with nothing.
+    /// Adds the fallback for an entry that cannot be loaded, or reports the entry as not loaded.
     fn fall_back(
         &mut self,
         entry: &PolicyConfig,
@@ -294,14 +294,14 @@ impl ModuleLoader {
         }
     }
 
-    /// What may run on under an entry that cannot be loaded: what does, if the entry's keys and grants still allow it; after a start,
-    /// what was shown to work last.
+    /// The version that may run under an entry that cannot be loaded: the running one, if the entry's keys and grants still allow it; after
+    /// a start, the module that was verified last.
     fn fallback_for(&mut self, entry: &PolicyConfig) -> Option<LoadedPolicy> {
         let Some(running) = self.running.get(&entry.name).map(|running| running.policy.clone()) else {
             let module = Some(self.last_good.verified(&entry.name)?);
             return self.load(&PolicyConfig { module, ..entry.clone() }).ok();
         };
-        // Grants that are not said are those of another module, and a word that is none takes nothing away.
+        // Default grants may be those of another module, and an unknown grant takes nothing away.
         if entry.grants.is_some()
             && entry.granted().is_ok()
             && let Err(failure) = check_grants(entry, &running)
@@ -320,7 +320,7 @@ impl ModuleLoader {
         is_trusted.then_some(running)
     }
 
-    /// Loads a module, and makes sure that it can run: what is found out only by its evaluation comes too late for the last good one.
+    /// Loads a module, and checks that it can run: what only its evaluation shows comes too late to keep the last good version.
     fn load(&mut self, entry: &PolicyConfig) -> Result<LoadedPolicy, LoadFailure> {
         let (engine, cache, compile_pool, until) = (&self.engine, &self.cache, &self.compile_pool, self.wait_until);
         let mut compile = |wasm: &[u8]| {
@@ -345,7 +345,7 @@ impl ModuleLoader {
             Ok(policy) => policy,
             Err(error) => {
                 let running = self.running.get(&entry.name).filter(|running| running.policy.config == *entry);
-                // Nothing else is asked for than what runs; its file may have gone since.
+                // The entry asks for what already runs; its file may have gone since.
                 if let (LoadError::Read { .. } | LoadError::OutOfReach { .. }, Some(running)) = (&error, running) {
                     tracing::warn!(
                         policy = entry.name,
@@ -367,7 +367,7 @@ impl ModuleLoader {
         }
     }
 
-    /// Notes the running policies.
+    /// Records the running policies.
     fn note_running(&mut self, running: BTreeMap<String, Running>) {
         self.running = running;
         for (name, running) in &self.running {
@@ -378,13 +378,13 @@ impl ModuleLoader {
         self.last_good.write();
     }
 
-    /// Notes a version that failed: this entry does not get this module any more.
+    /// Records a version that failed: its entry no longer gets its module.
     fn roll_back(&mut self, rolled_back: RolledBack) {
         self.overrides.roll_back(rolled_back);
         self.write_overrides();
     }
 
-    /// Lets the failed versions of a policy be tried again.
+    /// Lets the failed versions of a policy be tried again. Returns whether a resolution may change anything.
     fn clear_rollback(&mut self, policy: &str) -> bool {
         let is_new = self.overrides.clear_rollback(policy);
         if is_new {
@@ -400,12 +400,12 @@ impl ModuleLoader {
         self.entries = entries;
     }
 
-    /// Whether an earlier agent took PolicyModules.
+    /// Whether an earlier agent applied PolicyModules.
     fn remembers_modules(&self) -> bool {
         !self.last_good.applied.is_empty()
     }
 
-    /// Puts another module in a policy's place.
+    /// Replaces the module of a policy; `None` = by the previous one.
     fn swap(&mut self, policy: &str, module: Option<String>, desired: Option<&Desired>) -> Result<Swapped, String> {
         if desired.is_some_and(|desired| desired.modules.iter().any(|module| name_of(module) == policy)) {
             return Err(format!(
@@ -428,7 +428,7 @@ impl ModuleLoader {
             .write(self.last_good.state())
             .map_err(|error| format!("the swap cannot be kept in {}: {error}", overrides::FILE))?;
         self.overrides = overrides;
-        // What a tag stood for when it was asked for last may not be what is meant now.
+        // The tag may stand for another artefact than at the last lookup.
         if let (Some(module), Some(fetcher)) = (module, &mut self.fetcher) {
             fetcher.look_again(module);
         }
@@ -462,7 +462,7 @@ impl PolicySet {
     }
 }
 
-/// Whether a module is granted all that it imports.
+/// Checks that a module is granted all that it imports.
 fn check_grants(entry: &PolicyConfig, policy: &LoadedPolicy) -> Result<(), LoadFailure> {
     let grants = entry.granted().map_err(|error| LoadFailure::refused(error.to_string()))?;
     let is_missing = |interface: &&Interface| !interface.always_granted() && !grants.contains(**interface);

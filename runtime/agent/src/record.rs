@@ -1,4 +1,4 @@
-//! Record: a running agent writes down what it sees, in the form that [`crate::replay`] plays.
+//! Record: a running agent writes what it observes, in the format that [`crate::replay`] plays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::replay::{ApplicationLine, GroupLine};
 use crate::report::view::View;
 use crate::step::Step;
 
-/// One recording under way.
+/// A recording in progress.
 #[derive(Debug)]
 pub struct Recorder {
     lines: SyncSender<String>,
@@ -41,16 +41,16 @@ pub struct Recorder {
     pods: BTreeMap<String, serde_json::Value>,
     node: qosm_model::pod::Node,
     changed: Option<TickLine>,
-    /// Cpusets as they were written down, and how often they had changed by then.
+    /// Cpusets as last written, and how often they had changed by then.
     cpusets: BTreeMap<ContainerId, Arc<[u32]>>,
     cpuset_changes: u64,
     cpus: CpusWritten,
-    /// Settings of the node's kernel as they were written down.
+    /// Settings of the node's kernel as last written.
     node_knobs: BTreeMap<String, Option<u64>>,
     devices: DevicesWritten,
 }
 
-/// What was written down of CPUs.
+/// CPUs as last written.
 #[derive(Debug, Default)]
 struct CpusWritten {
     online: Option<Vec<u32>>,
@@ -59,7 +59,7 @@ struct CpusWritten {
 }
 
 impl Recorder {
-    /// Begins with the facts as they are now. `None` when the client is gone.
+    /// Begins with the current facts. Returns `None` if the client is gone.
     pub fn start(agent: &Agent, lines: SyncSender<String>, now: Now) -> Option<Self> {
         let time = jiff::Timestamp::from_millisecond(now.wall.0).ok();
         let view = &agent.view();
@@ -73,7 +73,7 @@ impl Recorder {
             changed: None,
             cpusets: BTreeMap::new(),
             cpuset_changes: 0,
-            // The facts have them.
+            // The facts have these CPUs.
             cpus: CpusWritten {
                 online: Some(online(&view.host.cpus_now())),
                 manager_state: view.host.cpu_manager_text(),
@@ -82,13 +82,13 @@ impl Recorder {
             node_knobs: node_knobs(view),
             devices: DevicesWritten::default(),
         };
-        // The facts have them.
+        // The facts have these cpusets.
         recorder.changed_cpusets(view);
         recorder.write(&Facts { time, ..view_facts(view) }).then_some(recorder)
     }
 
-    /// Hands a line over without ever waiting: the loop has other things to do. A recording with a hole would replay to something
-    /// that never was, so one that is not taken in time ends.
+    /// Passes a line to the client without blocking the loop. A recording with a gap would replay to something that never happened, so the
+    /// recording ends if the client does not keep up.
     fn write(&self, document: &impl serde::Serialize) -> bool {
         match self.lines.try_send(line(document)) {
             Ok(()) => true,
@@ -100,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// The sources changed: the next line says how. `false` when the client is gone.
+    /// Adds a change of the sources to the next line. Always returns `true`.
     pub fn sources(&mut self, agent: &Agent) -> bool {
         let view = &agent.view();
         let now = manifests(view);
@@ -123,7 +123,7 @@ impl Recorder {
         true
     }
 
-    /// Containers whose cpusets are others than in the line before.
+    /// Containers whose cpusets differ from the previous line.
     fn changed_cpusets(&mut self, view: &View<'_>) -> Vec<CgroupFacts> {
         let changes = view.cpusets.changes();
         let Some(file) =
@@ -136,7 +136,7 @@ impl Recorder {
         for container in view.pods.open_containers() {
             let Some(cpus) = view.cpusets.of(container) else { continue };
             let before = self.cpusets.get(&container).map(Arc::as_ref);
-            // One that is new has all CPUs.
+            // A new container has all CPUs.
             let is_same = before.map_or_else(|| view.host.has_cpus(cpus.len()), |before| *before == **cpus);
             if !is_same && let Some(mut row) = row_of(view, Target::Container(container)) {
                 row.files.insert(file.to_owned(), list_text(cpus.iter().copied()));
@@ -148,11 +148,11 @@ impl Recorder {
         rows
     }
 
-    /// Writes one tick down. `false` when the client is gone, or too slow.
+    /// Writes the line of one tick. Returns `false` if the client is gone or too slow.
     pub fn step(&mut self, agent: &Agent, step: &Step, now: Now) -> bool {
         let view = &agent.view();
         let cpusets = self.changed_cpusets(view);
-        // The first step only shows where the counters stood.
+        // The first step only gives the counters to begin with.
         let Some(last) = self.last.replace(now) else {
             self.earlier = step.readings.clone();
             return true;
@@ -200,18 +200,18 @@ impl Recorder {
         }
         view.controls.replay_line(&step.readings, &self.earlier, &mut tick, &mut rows);
         for (id, mut row) in rows {
-            // The cgroup of one that has just ended may still be there; a replay has none.
+            // The cgroup of a container that has just ended may still exist; a replay has none.
             let Some((pod, container)) = running(view, ContainerId(id)) else { continue };
             (row.pod, row.container) = (pod, container);
             tick.containers.push(row);
         }
-        // A policy that did not run in this step read nothing; what it last saw stays what differences are taken from.
+        // Columns that no policy read in this step keep their earlier readings, from which the next differences are taken.
         self.earlier = step.readings.carrying(&self.earlier, |id| view.pods.owner(id).is_some());
         self.write(&tick)
     }
 }
 
-/// Disks and volumes as they were written down.
+/// Disks and volumes as last written.
 #[derive(Debug, Default)]
 struct DevicesWritten {
     devices: Vec<DeviceFacts>,
@@ -219,7 +219,7 @@ struct DevicesWritten {
 }
 
 impl DevicesWritten {
-    /// Writes down what has become another since the line before. Where no policy reads them there is nothing to write.
+    /// Writes what has changed since the previous line; nothing if no policy reads disks and volumes.
     fn write(&mut self, view: &View<'_>, readings: &Readings, tick: &mut TickLine) {
         let Some(read) = &readings.block_devices else { return };
         let devices: Vec<DeviceFacts> = read.devices.iter().map(|device| device_facts(view, device)).collect();
@@ -239,7 +239,7 @@ impl DevicesWritten {
     }
 }
 
-/// A disk, with what its cost files say of it without qosm.
+/// A disk, with its values in the cost files without qosm.
 fn device_facts(view: &View<'_>, device: &BlockDevice) -> DeviceFacts {
     let cost = |knob: Knob| {
         let held = view.ledger.held().get(&(Target::Node, knob)).map(|held| held.baseline);
@@ -255,7 +255,7 @@ fn online(cpus: &[Cpu]) -> Vec<u32> {
 }
 
 impl CpusWritten {
-    /// Writes down what has become another since the line before.
+    /// Writes what has changed since the previous line.
     fn write(&mut self, view: &View<'_>, readings: &Readings, tick: &mut TickLine) {
         let Some(topology) = &readings.cpu_topology else { return };
         let online = online(&topology.cpus);
@@ -266,7 +266,7 @@ impl CpusWritten {
             tick.cpu_manager_state = manager_state(state.as_deref());
         }
         self.manager_state = state;
-        // What follows from qosm's own settings follows from them in a replay too.
+        // CPU sets that result from qosm's own settings result from them in a replay too.
         if view.ledger.held().keys().any(|&(_, knob)| knob_table::row(knob).is_cpu_list()) {
             return;
         }
@@ -292,7 +292,7 @@ fn line(document: &impl serde::Serialize) -> String {
     text
 }
 
-/// What groups used, by name; a pod that has just ended has none in a replay.
+/// What groups used, by name, without pods that have just ended: a replay has no group of them.
 fn groups(view: &View<'_>, samples: &[GroupSample]) -> BTreeMap<String, GroupLine> {
     let name = |group: Group| match group {
         Group::Tier(tier) => Some(tier.to_string()),
@@ -335,7 +335,7 @@ fn config_maps(view: &View<'_>) -> Vec<serde_json::Value> {
     view.sources.config_maps.iter().map(object).collect()
 }
 
-/// The node as a document.
+/// The current facts of the node.
 pub fn facts(agent: &Agent) -> Facts {
     view_facts(&agent.view())
 }
@@ -375,7 +375,7 @@ fn host_facts(view: &View<'_>) -> HostFacts {
             facts
                 .controllers
                 .iter()
-                // Where there are limits of devices follows from the others.
+                // The version of `io` follows from the other controllers.
                 .filter(|fact| fact.controller != Controller::Io)
                 .filter_map(|fact| Some((fact.controller.as_str().to_owned(), version(fact.version?))))
                 .collect(),
@@ -403,8 +403,8 @@ fn host_facts(view: &View<'_>) -> HostFacts {
     }
 }
 
-/// Settings of the node's kernel without qosm: where it holds one, what was there before, or what another program has put there since.
-/// Empty where no policy has to do with them.
+/// Settings of the node's kernel without qosm: of a held knob the baseline, or the value that another program has written since.
+/// Empty if no policy imports them.
 fn node_knobs(view: &View<'_>) -> BTreeMap<String, Option<u64>> {
     if !view.policies.iter().any(|policy| policy.imports(Interface::NodeKnobs)) {
         return BTreeMap::new();
@@ -420,7 +420,7 @@ fn node_knobs(view: &View<'_>) -> BTreeMap<String, Option<u64>> {
     Knob::OF_NODE.into_iter().map(|knob| (knob.to_string(), others(knob))).collect()
 }
 
-/// Cores and sockets, unless there is one socket with a core for each CPU.
+/// Cores and sockets; empty if there is one socket with a core for each CPU.
 fn cpu_topology(view: &View<'_>) -> Vec<CpuFacts> {
     let cpus = view.host.cpus_now();
     let is_plain = |(place, cpu): (usize, &Cpu)| {
@@ -433,7 +433,7 @@ fn cpu_topology(view: &View<'_>) -> Vec<CpuFacts> {
     cpus.iter().map(facts).collect()
 }
 
-/// The kubelet's file, if it is one.
+/// The kubelet's file `cpu_manager_state`; `None` if it is not valid JSON.
 fn manager_state(text: Option<&[u8]>) -> Option<serde_json::Value> {
     serde_json::from_slice(text?).ok()
 }
@@ -454,8 +454,7 @@ fn numa_nodes(view: &View<'_>) -> NumaNodes {
     NumaNodes::Each(topology.iter().map(facts).collect())
 }
 
-/// What knobs held before qosm touched them, where qosm holds them now; and where containers run and have their memory, as far as that is
-/// another place than a kubelet would have left them in.
+/// The baselines of held knobs, and the CPUs and memory of containers where these differ from what a kubelet would have set.
 fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
     let mut rows: BTreeMap<Target, CgroupFacts> = BTreeMap::new();
     let topology = view.host.numa_topology();
@@ -469,7 +468,7 @@ fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
         rows.insert(Target::Container(container), row);
     }
     for (&(target, knob), held) in view.ledger.held().iter() {
-        // What is emulated stands in no file.
+        // Emulated knobs have no file.
         let is_file = knob_table::row(knob).has_file() && !view.host.emulates(knob);
         let Some(file) = view.host.file(target, knob).filter(|_| is_file) else { continue };
         let Some(row) = row_of(view, target) else { continue };
@@ -494,7 +493,7 @@ fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
     rows.into_values().collect()
 }
 
-/// A cgroup by its names; `None` for one that a replay does not have: its pod or its container does not run any more. The node has none.
+/// A cgroup by its names; `None` for the node, and for a pod or container that no longer runs, since a replay does not have it.
 fn row_of(view: &View<'_>, target: Target) -> Option<CgroupFacts> {
     match target {
         Target::Node => None,
@@ -580,7 +579,7 @@ mod tests {
             let NumaNodes::Each(numa) = &recorded.host.numa_nodes else { panic!("{:?}", recorded.host.numa_nodes) };
             let free: Vec<_> = numa.iter().map(|node| (node.free.as_deref(), node.available.as_deref())).collect();
             assert_eq!(free[0], (Some("1073741824"), Some("2147483648")));
-            // And so does what is recorded of that.
+            // Facts that are recorded from these facts are the same.
             let again = super::facts(node(&serde_json::to_value(&recorded).unwrap()).agent());
             assert_eq!(again.cgroups, recorded.cgroups);
             assert_eq!(again.host.numa_nodes, recorded.host.numa_nodes);
@@ -622,7 +621,7 @@ mod tests {
         assert_eq!(cgroups, [json!(null), row("1,3"), json!(null), row("0-3")]);
     }
 
-    /// The node's signals as an agent reads them whose policies read all of them.
+    /// Reads all of the node's signals.
     fn readings(agent: &mut Agent) -> Readings {
         let groups = agent.pods().standing().groups.clone();
         let (host, mut costs) = (agent.host_mut(), Vec::new());

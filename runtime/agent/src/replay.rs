@@ -1,5 +1,5 @@
-//! Replay: the real loop over a simulated kernel, fed from a file. One line of facts, then one line a tick; out comes one line a
-//! tick with what was decided. The same input gives the same bytes on every machine.
+//! Replay: runs the real loop on a simulated kernel, fed from a file: one line of facts, then one line per tick. The output is one line per
+//! tick with its decisions. The same input gives the same bytes on every machine.
 
 pub(crate) mod line;
 pub(crate) mod node_use;
@@ -34,17 +34,17 @@ pub use line::{
 pub use node_use::{ApplicationLine, GroupLine, GroupMemoryLine, NodeMemoryLine, StallLine};
 pub use resctrl::{ClassLine, DomainLine, ResctrlLine, UsageLine};
 
-/// What one tick came to: a line of a replay's output.
+/// The result of one tick: a line of a replay's output.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// 0 for the facts, then counted up.
     pub tick: u64,
-    /// Time since the facts.
+    /// Milliseconds since the facts.
     pub time_millis: u64,
     /// Knobs that were written.
     pub decisions: Vec<Decision>,
-    /// Knobs that could not be.
+    /// Knobs that could not be written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Decision>,
     /// Containers whose pages are to be moved from now on.
@@ -56,7 +56,7 @@ pub struct Outcome {
     /// Resources of the node that change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ResourceDecision>,
-    /// Evictions that came to something new.
+    /// Evictions that are new or whose state changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<EvictionDecision>,
     /// What shadows want and did not want before.
@@ -84,7 +84,7 @@ pub struct EventLine {
     pub reason: String,
     /// A sentence.
     pub message: String,
-    /// Who says it.
+    /// Policy or part of the agent that it comes from.
     pub source: String,
 }
 
@@ -100,7 +100,7 @@ pub enum ReplayError {
     Fixture(#[from] ReplayFixtureError),
 }
 
-/// A replay under way.
+/// A replay in progress.
 pub struct Replay {
     start: Timestamp,
     pub(crate) agent: Agent,
@@ -113,7 +113,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Sets the fixture from facts and what comes on top of them, with the policies that the caller has loaded.
+    /// Sets up a simulated node from facts and additional objects, with the policies that the caller has loaded.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Replay {
         let (host, fixture) = ReplayFixture::set_up(facts, &objects)?;
         let config = AgentConfig {
             guard_rails: facts.guard_rails.clone().unwrap_or_default(),
-            // A replay has one reader and all the time of the world: every knob is read back at each tick.
+            // A replay need not save time: every knob is read back at each tick.
             drift: DriftConfig { verify_over_ticks: 1, ..DriftConfig::default() },
             ..AgentConfig::default()
         };
@@ -177,7 +177,7 @@ impl Replay {
         self.agent.update(self.sources.clone(), self.now());
     }
 
-    /// The first step: what the facts alone come to.
+    /// Runs the first step, on the facts alone.
     pub fn open(&mut self) -> Outcome {
         self.step()
     }
@@ -187,7 +187,7 @@ impl Replay {
         self.agent.notes(self.now())
     }
 
-    /// The agent, to ask it what it holds and why.
+    /// The agent, for reports of what it holds and why.
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
@@ -202,8 +202,7 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// [`ReplayError::Fixture`] names the pod or container that the line speaks of and that does not exist. Nothing of the line
-    /// is played then.
+    /// [`ReplayError::Fixture`] names the pod or container in the line that does not exist. No step runs then.
     pub fn play(&mut self, line: &TickLine) -> Result<Outcome, ReplayError> {
         self.tick += 1;
         let mut changed = false;
@@ -285,7 +284,7 @@ impl Replay {
     }
 }
 
-/// An event as a replay has it.
+/// Converts an event to the format of a replay.
 pub fn event_line(event: AgentEvent) -> EventLine {
     EventLine { pod: event.pod, kind: event.kind, reason: event.reason, message: event.message, source: event.source }
 }

@@ -1,4 +1,4 @@
-//! The fixture of a replay: a simulated kernel with the cgroups that a kubelet would have made, played upon by recorded lines.
+//! The fixture of a replay: a simulated kernel with the cgroups that a kubelet would have made, which recorded lines change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,19 +34,19 @@ pub(crate) struct ReplayFixture {
     groups: BTreeMap<String, GroupCounters>,
     node_pressure: PressureCounters,
     busy: Micros,
-    /// Volumes of pods, also of those that are not there yet.
+    /// Volumes of pods, including pods that do not exist yet.
     volumes: Vec<VolumeFacts>,
 }
 
 impl ReplayFixture {
-    /// Sets up the host of the facts, the cgroups of its pods, and what the facts say their files hold.
+    /// Sets up the host of the facts, with the cgroups of its pods and the contents of their files.
     pub(crate) fn set_up(facts: &Facts, objects: &Objects) -> Result<(Host, Self), ReplayFixtureError> {
         let mut host = Host::simulated(&spec(&facts.host)?)?;
         for tier in Tier::ALL {
             let path = host.tier_path(tier);
             simulation(&mut host)?.ensure_cgroup(&path).map_err(|source| file_error("tiers", "", "", source))?;
         }
-        // Applications beside Kubernetes were there before the first line, which says what they used since.
+        // The cgroups of applications beside Kubernetes exist before the first line, which has what they used since.
         let node = objects.node.clone().unwrap_or_default();
         let (config, _) = ClusterConfig::read(&objects.config_maps, &node, None);
         let text = config.get(application::KEY).map_or("", |key| &key.text);
@@ -67,7 +67,7 @@ impl ReplayFixture {
         Ok((host, fixture))
     }
 
-    /// Plays one line: pods' cgroups come and go, counters move, other writers write.
+    /// Plays one line: makes the cgroups of new pods, updates the counters, and writes what other writers wrote.
     pub(crate) fn play(&mut self, host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), ReplayFixtureError> {
         provision(host, pods)?;
         write_files(host, pods, &line.cgroups)?;
@@ -153,7 +153,7 @@ impl ReplayFixture {
         Ok(())
     }
 
-    /// Tiers, pods and what is outside. A line that speaks of no group leaves all as they were.
+    /// Plays the usage of tiers, pods, applications and all else. Groups that the line does not have stay as they were.
     fn play_groups(&mut self, host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), ReplayFixtureError> {
         for (name, &row) in line.groups.iter().filter(|(name, _)| *name != Group::OUTSIDE) {
             let tier = Tier::ALL.into_iter().find(|tier| tier.to_string() == *name);
@@ -177,7 +177,7 @@ impl ReplayFixture {
         }
         let memory = |name: &str| GroupCounters::from(*line.groups.get(name)?).memory;
         if let Some(outside) = memory(Group::OUTSIDE) {
-            // The root has what is outside, and all pods.
+            // The root's memory is what is outside plus that of all pods.
             let pods = memory(&Tier::Guaranteed.to_string()).unwrap_or_default();
             simulation(host)?.set_root_memory(Some(outside.with(pods)));
         } else if line.groups.contains_key(Group::OUTSIDE) {
@@ -188,7 +188,7 @@ impl ReplayFixture {
 }
 
 impl ReplayFixture {
-    /// NUMA: memory on the nodes, where containers run and have memory, and how far their migrations are.
+    /// Plays NUMA: memory on the nodes, where containers run and have memory, and the progress of their migrations.
     fn play_numa(&self, host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), ReplayFixtureError> {
         let topology = host.numa_topology();
         for (&id, memory) in &line.numa_nodes {
@@ -253,9 +253,9 @@ fn set_numa(
     for (effective, own, list) in
         [("cpuset.cpus.effective", "cpuset.cpus", cpus), ("cpuset.mems.effective", "cpuset.mems", mems)]
     {
-        // v1 has no file of what is in force.
+        // cgroup v1 has no file with the effective list.
         let file = if simulation.has_file(path, effective) { effective } else { own };
-        // CPUs of just these nodes, if fewer than all of them, are what the facts or another line say of it.
+        // A cpuset with a part of just these nodes' CPUs stays: the facts or another line have set it.
         if own == "cpuset.cpus"
             && let Some(cpus) = simulation.read_file(path, file).ok().and_then(|text| list_of(&text))
             && !cpus.is_empty()
@@ -296,7 +296,7 @@ fn progress(line: &MigrationLine) -> Result<MigrationProgress, ReplayFixtureErro
     })
 }
 
-/// What move_pages(2) says of a page.
+/// The name of an error that move_pages(2) reports for a page; `other` if it is unknown.
 fn known_errno(text: &str) -> &'static str {
     const NAMES: [&str; 8] = ["EACCES", "EBUSY", "EFAULT", "EINVAL", "EIO", "ENODEV", "ENOENT", "ENOMEM"];
     NAMES.into_iter().find(|name| *name == text).unwrap_or("other")
@@ -386,7 +386,7 @@ fn spec(facts: &HostFacts) -> Result<Spec, ReplayFixtureError> {
     })
 }
 
-/// Settings of the node's own kernel, as they are before qosm, or as another program has them.
+/// Sets settings of the node's kernel, as they are before qosm, or as another program has written them.
 fn set_node_knobs(host: &mut Host, settings: &BTreeMap<String, Option<u64>>) -> Result<(), ReplayFixtureError> {
     for (name, value) in settings {
         let knob = name.parse().ok().filter(|knob: &Knob| Knob::OF_NODE.contains(knob));
@@ -404,11 +404,11 @@ fn set_node_knobs(host: &mut Host, settings: &BTreeMap<String, Option<u64>>) -> 
 fn set_devices(host: &mut Host, devices: &[DeviceFacts]) -> Result<(), ReplayFixtureError> {
     let disks: Vec<BlockDevice> = devices.iter().map(Into::into).collect();
     let new = simulation(host)?.set_devices(&disks);
-    // What is said of one that was there already may be qosm's by now.
+    // The costs of a device that was there before may be qosm's by now.
     set_costs(host, devices.iter().filter(|device| new.contains(&device.device.0)))
 }
 
-/// What the files of costs say before qosm.
+/// Sets the cost files as they are before qosm.
 fn set_costs<'a>(
     host: &mut Host,
     devices: impl IntoIterator<Item = &'a DeviceFacts>,
@@ -424,7 +424,7 @@ fn set_costs<'a>(
     Ok(())
 }
 
-/// Volumes of pods that there are; others come with their pods.
+/// Mounts the volumes of existing pods; other volumes come with their pods.
 fn set_volumes(host: &mut Host, pods: &[Pod], volumes: &[VolumeFacts]) -> Result<(), ReplayFixtureError> {
     let mounted = |volume: &VolumeFacts| {
         let pod = pods.iter().find(|pod| pod.key() == volume.pod)?;
@@ -435,7 +435,7 @@ fn set_volumes(host: &mut Host, pods: &[Pod], volumes: &[VolumeFacts]) -> Result
     Ok(())
 }
 
-/// CPUs that come and go, what the kubelet gives away, and the CPUs in force.
+/// Plays which CPUs are online, the state of the kubelet's CPU manager, and the CPUs in force.
 fn play_cpus(host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), ReplayFixtureError> {
     if let Some(state) = &line.cpu_manager_state {
         simulation(host)?.set_cpu_manager_state(Some(&state.to_string()));
@@ -456,7 +456,7 @@ fn play_cpus(host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), Repla
             (None, Some((at, _))) => path_of(host, pods, &name[..at], name.get(at + 1..), "cpuSets")?,
             (None, None) => path_of(host, pods, name, None, "cpuSets")?,
         };
-        // Without the controller there is nothing to say it by.
+        // Without the controller there is no file for it.
         let Some(file) = host.cpuset_file() else { continue };
         let simulation = simulation(host)?;
         let made = if simulation.has_file(&path, file) { Ok(()) } else { simulation.ensure_cgroup(&path) };
@@ -495,7 +495,7 @@ fn cpu_files(facts: &HostFacts) -> Result<BTreeMap<String, String>, ReplayFixtur
 
 struct NumaSpec {
     count: u32,
-    /// Below `/sys`.
+    /// Contents of files, by path below `/sys`.
     files: BTreeMap<String, String>,
 }
 
@@ -550,10 +550,10 @@ fn numa_spec(nodes: &NumaNodes) -> Result<NumaSpec, ReplayFixtureError> {
     Ok(NumaSpec { count: last + 1, files })
 }
 
-/// As many as the kernel is built for (`CONFIG_NODES_SHIFT` 10).
+/// The most that a kernel is built for (`CONFIG_NODES_SHIFT` 10).
 const MAX_NUMA_NODES: u32 = 1024;
 
-/// Makes what a kubelet would have made, and removes the groups of pods that are gone.
+/// Makes what a kubelet would have made for the active pods.
 fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), ReplayFixtureError> {
     for pod in pods.iter().filter(|pod| pod.active) {
         // A container of an unknown runtime has no cgroup; its pod has one, and so have the other containers.
@@ -568,7 +568,7 @@ fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), ReplayFixtureError> {
     if host.numa_topology().is_one_place() {
         return Ok(());
     }
-    // A kubelet hands the controller `cpuset` down too, and on v1 makes the groups of its hierarchy.
+    // A kubelet enables the controller `cpuset` too, and on v1 makes the groups of its hierarchy.
     for path in container_paths(host, pods) {
         let simulation = simulation(host)?;
         if !simulation.has_file(&path, "cpuset.mems") {
@@ -649,7 +649,7 @@ fn write_files(host: &mut Host, pods: &[Pod], cgroups: &[CgroupFacts]) -> Result
             }
         };
         for (file, contents) in &row.files {
-            // A kubelet hands the controller `cpuset` down too.
+            // A kubelet enables the controller `cpuset` too.
             if file.starts_with("cpuset.") && !simulation(host)?.has_file(&path, file) {
                 simulation(host)?.ensure_cgroup(&path).map_err(|source| file_error(&what, file, contents, source))?;
             }

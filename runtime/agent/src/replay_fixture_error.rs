@@ -1,52 +1,52 @@
-//! What is wrong with facts or lines.
+//! Errors in facts or lines.
 
 use qosm_host::HostError;
 use qosm_model::pod::Pod;
 
-/// Facts or lines that do not fit the node that they speak of.
+/// Why facts or lines do not fit the simulated node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayFixtureError {
-    /// A field of the facts.
+    /// A field of the facts is invalid.
     #[error("host.{field}: {message}")]
     Field {
-        /// Which one.
+        /// Name of the field.
         field: &'static str,
         /// What is wrong, and what to write.
         message: String,
     },
-    /// A pod, container or tier that is not there.
+    /// A pod, container or tier that does not exist.
     #[error("{place}: there is no {what}; known are: {known}")]
     Unknown {
         /// Where it is named.
         place: &'static str,
         /// What is named.
         what: String,
-        /// What there is.
+        /// The names that exist.
         known: String,
     },
-    /// What is there, but has no cgroup.
+    /// A pod or container that exists, but has no cgroup.
     #[error("{place}: {what} {why}, so it has no cgroup: {way_out}")]
     NoCgroup {
         /// Where it is named.
         place: &'static str,
         /// What is named.
         what: String,
-        /// What is the matter with it.
+        /// Why it has none.
         why: &'static str,
         /// What to write instead.
         way_out: &'static str,
     },
-    /// A file that cannot be.
+    /// A file that cannot have these contents.
     #[error("cgroups: {what}: file {file} cannot hold `{contents}`")]
     File {
-        /// Of which cgroup.
+        /// Name of the cgroup.
         what: String,
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// What it was to hold.
+        /// The contents that it cannot have.
         contents: String,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
     /// The simulation did not start.

@@ -1,4 +1,4 @@
-//! What can be asked of a running agent.
+//! Requests to a running agent.
 
 use std::sync::mpsc::SyncSender;
 
@@ -15,7 +15,7 @@ use crate::report::{
 };
 use crate::restored::Restored;
 
-/// What can be asked of a running agent. The list is closed: with the tick and the sources it is all that drives the loop.
+/// A request to a running agent. With ticks and sources, these requests are all that drives the loop.
 pub enum Request {
     /// All pods.
     Pods(oneshot::Sender<Vec<PodReport>>),
@@ -23,7 +23,7 @@ pub enum Request {
     Usage(oneshot::Sender<NodeUsage>),
     /// All policies.
     Policies(oneshot::Sender<Vec<PolicyReport>>),
-    /// All held knobs, all settings that are not in force, and what policies wanted of the node or a tier and did not do.
+    /// All held knobs, all settings that are not in force, and what policies wanted for the node or a tier and did not do.
     Knobs(oneshot::Sender<(Vec<KnobReport>, Vec<RefusalReport>, Vec<RemarkReport>)>),
     /// Resources of the node that policies publish.
     Resources(oneshot::Sender<Vec<NodeResourceReport>>),
@@ -33,15 +33,15 @@ pub enum Request {
     Classes(oneshot::Sender<Vec<ClassReport>>),
     /// All events.
     Events(oneshot::Sender<Vec<AgentEvent>>),
-    /// What is wrong with what was written.
+    /// All problems, features that policies want and this host lacks, and requests that policies may not make.
     Problems(oneshot::Sender<Vec<String>>),
     /// All about one pod.
     Explain(String, oneshot::Sender<Option<Explanation>>),
     /// How a shadow differs from the active policy, or why they cannot be compared.
     Diff(String, oneshot::Sender<Result<DiffReport, String>>),
-    /// Pause a pod (until a moment, or until resumed), or resume it (`None`). `false` = there is no such pod now.
+    /// Pause a pod (until a time, or until resumed), or resume it (`None`). Replies `false` if the pod is not on this node now.
     Pause(String, Option<Option<Timestamp>>, oneshot::Sender<Result<bool, String>>),
-    /// Try a parked policy again. `false` = there is none of that name.
+    /// Try a parked policy again. Replies `false` if there is no policy of that name.
     Retry(String, oneshot::Sender<bool>),
     /// Send a recording, line by line, until the receiver is dropped or no longer keeps up.
     Record(SyncSender<String>),
@@ -51,17 +51,17 @@ pub enum Request {
     Restorable(oneshot::Sender<Vec<Restored>>),
     /// A trigger fired (see [`Agent::start_alarms`]), or a source has something new.
     Woken,
-    /// Run another module for a policy; `None` = the one before. The reply comes before anything is fetched.
+    /// Run another module for a policy; `None` = the previous one. The reply comes before anything is fetched.
     Swap(String, Option<String>, oneshot::Sender<Result<Swapped, String>>),
-    /// The policies that the PolicyModules come to.
+    /// Apply a policy set.
     PolicySet(Box<PolicySet>),
-    /// The container runtime says something, or the connection to it changed.
+    /// An event of the container runtime, or a change of the connection to it.
     Runtime(RuntimeMessage),
-    /// How the connection to the container runtime stands.
+    /// State of the connection to the container runtime.
     RuntimeLink(oneshot::Sender<RuntimeLink>),
-    /// Whether the agent does its work.
+    /// Whether the agent is ready; if not, why.
     Health(oneshot::Sender<Result<(), String>>),
-    /// End, and restore or keep as configured.
+    /// Shut down, and restore or keep the held knobs as configured.
     ShutDown {
         /// Restore even if the configuration says to keep.
         restore: bool,

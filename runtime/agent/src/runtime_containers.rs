@@ -1,54 +1,54 @@
-//! What the container runtime says of containers, laid over what their pods' status says: the status follows a start by a second.
+//! Containers as the container runtime reports them, overlaid on their pods' status: the status follows a start by a second.
 
 use std::collections::BTreeMap;
 
 use qosm_model::pod::{ContainerCgroup, ContainerState, Pod};
 use qosm_nri::RunningContainer;
 
-/// Containers that run, by the runtime's own word.
+/// Running containers as the runtime reports them.
 #[derive(Debug, Default)]
 pub(crate) struct RuntimeContainers {
-    /// As a status names the runtime in container IDs.
+    /// Name of the runtime in the container IDs of a pod's status.
     scheme: String,
     is_connected: bool,
-    /// By UID of the pod and name of the container.
+    /// Container IDs, by UID of the pod and name of the container.
     running: BTreeMap<(String, String), String>,
 }
 
 impl RuntimeContainers {
-    /// A runtime of this name is at the other end.
+    /// Records that a runtime of this name is connected.
     pub(crate) fn connected(&mut self, runtime: &str) {
         self.scheme = runtime.to_ascii_lowercase();
         self.is_connected = true;
     }
 
-    /// From here on the status knows better. What it does not know yet stays.
+    /// Records that the runtime is disconnected: from now on a pod's status takes precedence. Containers that it does not show yet stay.
     pub(crate) fn disconnected(&mut self) {
         self.is_connected = false;
     }
 
-    /// These run, and no others. Returns their IDs as a status has them, with their cgroups.
+    /// Replaces the running containers. Returns their IDs as in a pod's status, with their cgroups.
     pub(crate) fn synchronize(&mut self, running: &[RunningContainer]) -> Vec<(String, String)> {
         self.running.clear();
         running.iter().filter_map(|container| self.start(container)).collect()
     }
 
-    /// A container starts. Returns its ID as a status has it, with its cgroup.
+    /// Adds a starting container. Returns its ID as in a pod's status, with its cgroup; `None` if the runtime names no cgroup.
     pub(crate) fn start(&mut self, container: &RunningContainer) -> Option<(String, String)> {
         let id = self.shown(&container.id);
         self.running.insert((container.pod.uid.clone(), container.name.clone()), id.clone());
         Some((id, container.cgroup.clone()?))
     }
 
-    /// A container is no more. Returns its ID as a status has it.
+    /// Removes a container. Returns its ID as in a pod's status.
     pub(crate) fn stop(&mut self, id: &str) -> String {
         let id = self.shown(id);
         self.running.retain(|_, running| *running != id);
         id
     }
 
-    /// Gives containers whose status is behind the ID under which they run. Containers that a manifest binds to a cgroup are none of
-    /// the runtime's.
+    /// Sets the ID and the state of containers whose status is behind. Containers that a manifest binds to a cgroup do not belong to
+    /// the runtime.
     pub(crate) fn lay_over(&self, pods: &mut [Pod]) {
         if self.running.is_empty() {
             return;
@@ -146,14 +146,14 @@ mod tests {
             (ContainerCgroup::Unknown, waiting, (by_id("new"), running)),
             (by_id("old"), ended, (by_id("new"), running)),
             (by_id("old"), running, (by_id("new"), running)),
-            // The status has caught up; what it says of this container's end is newer.
+            // The status has caught up, and knows later of this container's end.
             (by_id("new"), running, (by_id("new"), running)),
             (by_id("new"), ended, (by_id("new"), ended)),
             (ContainerCgroup::Bound("x".to_owned()), waiting, (ContainerCgroup::Bound("x".to_owned()), waiting)),
         ] {
             assert_eq!(seen(&runtime, cgroup.clone(), state), expected, "{cgroup:?} {state:?}");
         }
-        // Without the runtime's word on what followed, a status that names another container is right.
+        // Without a connection to the runtime, a status that names another container is right.
         runtime.disconnected();
         assert_eq!(seen(&runtime, by_id("newer"), running), (by_id("newer"), running));
         assert_eq!(seen(&runtime, ContainerCgroup::Unknown, waiting), (by_id("new"), running));

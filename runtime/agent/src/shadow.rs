@@ -5,8 +5,8 @@
 //!
 //! It sees the node as the active policies shape it: the quotas in the column of bandwidths are those in force, and their baselines
 //! are what lies beneath the active leases. So each tick answers one question, "what would this version do next, standing where the
-//! active one stands?", and an error does not add up. A replay of both ([`crate::compare`]) shows where each version would have led a
-//! node by itself.
+//! active one stands?", and errors do not accumulate. A replay of both ([`crate::compare`]) shows what each version would have made of
+//! a node by itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::now::Now;
 pub(crate) struct Shadow {
     /// The active policy that it is compared with; `None` = the values in force.
     pub(crate) of: Option<Arc<str>>,
-    /// What it would hold. Never applied.
+    /// The leases that the shadow would hold. Never applied.
     pub(crate) leases: Leases,
     /// The last tick's comparison; `None` while the shadow does not run.
     pub(crate) now: Option<Comparison>,
@@ -33,11 +33,11 @@ pub(crate) struct Shadow {
 /// All comparisons so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
-    /// When the first one was made.
+    /// When the first comparison was made.
     pub(crate) since: Option<Timestamp>,
-    /// How many were made: one a tick while the shadow runs.
+    /// Number of comparisons: one a tick while the shadow runs.
     pub(crate) ticks: u64,
-    /// How many of them found a difference.
+    /// Number of comparisons that found a difference.
     pub(crate) differing_ticks: u64,
     pub(crate) counts: BTreeMap<Knob, Counts>,
     /// Events that were not sent.
@@ -46,15 +46,15 @@ pub(crate) struct Totals {
     pub(crate) migrations_withheld: u64,
     /// Definitions of classes, and members of them.
     pub(crate) classes_withheld: u64,
-    /// What it would publish.
+    /// Resources that the shadow would publish.
     pub(crate) resources_withheld: BTreeMap<ResourceName, (Offer, Arc<str>)>,
-    /// Pods that it would have had evicted.
+    /// Number of evictions that the shadow asked for.
     pub(crate) evictions_withheld: u64,
-    /// The latest of them, each with its reason.
+    /// The latest of these evictions, each with its reason.
     pub(crate) latest_evictions: VecDeque<String>,
 }
 
-/// How many of a shadow's evictions are shown.
+/// Maximum number of a shadow's evictions that are shown.
 const SHOWN_EVICTIONS: usize = 20;
 
 /// How two versions' settings of one knob differ.
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// The word for it where the first is the active version and the second its shadow.
+    /// Name of the kind, where the first is the active version and the second its shadow.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Differs => "differs",
@@ -130,11 +130,11 @@ impl Counts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
     pub(crate) counts: BTreeMap<Knob, Counts>,
-    /// In order.
+    /// Sorted.
     pub(crate) differing: Vec<(Target, Knob, Kind)>,
 }
 
-/// Of the leases on a knob the one that a shadow's is compared with: that of the policy `of`; without one, whichever is first.
+/// The lease on a knob that a shadow's lease is compared with: that of the policy `of`; without `of`, the first.
 pub(crate) fn compared_with<'a>(stack: &'a [Lease], of: Option<&str>) -> Option<&'a Lease> {
     stack.iter().find(|lease| of.is_none_or(|of| *lease.holder.policy == *of))
 }
@@ -167,7 +167,7 @@ impl Comparison {
 }
 
 impl Shadow {
-    /// Notes who would have been evicted. To the shadow, nobody answers.
+    /// Records an eviction that the shadow asked for. The shadow gets no answer.
     pub(crate) fn evict(&mut self, pod: &str, wanted: &Eviction) {
         let totals = &mut self.totals;
         totals.evictions_withheld += 1;

@@ -1,4 +1,4 @@
-//! What the sources say, and taking it: which pods came, changed and went, and what their policies are to make of it.
+//! The state that the sources provide: pods, configuration, the node, and the controller's answers.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +8,24 @@ use qosm_model::layering::ConfigMap;
 use qosm_model::pod::{Node, Pod};
 use qosm_model::problem::Problem;
 
-/// What the sources say: who should run here, and how.
+/// The state that the sources provide.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// All pods of the node.
     pub pods: Vec<Pod>,
     /// All ConfigMaps that matter.
     pub config_maps: Vec<ConfigMap>,
-    /// Modules that run here if they select this node.
+    /// PolicyModules, which run here if they select this node.
     pub policy_modules: Vec<PolicyModule>,
-    /// PolicyModules that are there and cannot be read: what of them runs here stays.
+    /// Names of PolicyModules that exist and cannot be read: what runs of them on this node stays.
     pub unread_modules: BTreeSet<String>,
     /// The node.
     pub node: Node,
-    /// What the controller made of the node's last report.
+    /// The controller's answer to the node's last report.
     pub answer: Option<ControllerAnswer>,
-    /// What could not be read.
+    /// Problems of objects that could not be read.
     pub problems: Vec<Problem>,
-    /// What is wrong with the way to the API server.
+    /// Problems of the connection to the API server.
     pub troubles: Vec<Problem>,
 }
 

@@ -1,4 +1,4 @@
-//! The table of pods and containers: who has which id, and whose cgroups are at hand.
+//! The table of pods and containers, with their ids and whether their cgroups are open.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use self::claims::Claims;
 pub(crate) use self::claims::{WITHOUT_CGROUP, is_without_cgroup};
 pub(crate) use self::pauses::PauseChanges;
 
-/// Time after a pod's resources were specified again in which a write of them is taken for the kubelet's.
+/// Time after a pod was resized in which a write of its resources is attributed to the kubelet.
 pub(crate) const RESIZE_MILLIS: i64 = 60_000;
 
 /// A container of a pod in the table.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerEntry {
     pub(crate) id: ContainerId,
-    /// Its cgroup is there and open.
+    /// Whether its cgroup exists and is open.
     pub(crate) attached: bool,
-    /// CPUs that the kubelet set aside for it alone.
+    /// Number of CPUs that the kubelet gave to it exclusively.
     pub(crate) exclusive_cpus: Option<u32>,
 }
 
@@ -33,15 +33,15 @@ pub(crate) struct ContainerEntry {
 #[derive(Clone, Debug)]
 pub(crate) struct PodEntry {
     pub(crate) id: PodId,
-    /// As the source gave it.
+    /// The pod as the source lists it.
     pub(crate) pod: Pod,
-    /// As policies see it: a container whose cgroup is not there yet is still waiting.
+    /// The pod as policies see it: a container whose cgroup does not exist yet is still waiting.
     pub(crate) view: Pod,
     /// Parallel to `pod.containers`.
     pub(crate) containers: Vec<ContainerEntry>,
-    /// The pod's own cgroup is there and open.
+    /// Whether the pod's own cgroup exists and is open.
     pub(crate) attached: bool,
-    /// The agent made its cgroups and removes them again.
+    /// Whether the agent made its cgroups, and removes them again.
     pub(crate) is_created: bool,
     /// Whether policies may act on it.
     pub(crate) access: Access,
@@ -50,18 +50,18 @@ pub(crate) struct PodEntry {
 /// Whether policies may act on a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// They may.
+    /// Policies may act on it.
     #[default]
     Open,
     /// Paused: policies see it as it was when the pause began, so that the values that they compute for the groups above it still
-    /// count it. One that was paused from the start is as good as not configured.
+    /// count it. A pod that was paused from the start counts as not configured.
     Paused,
-    /// In a namespace that the guard rails protect: as good as not configured.
+    /// In a namespace that the guard rails protect: counts as not configured.
     Protected,
 }
 
 impl PodEntry {
-    /// Updates the view after cgroups were attached. `true` if that changes it.
+    /// Updates the view after cgroups were attached. Returns `true` if that changes it.
     pub(crate) fn refresh_view(&mut self) -> bool {
         let mut view = self.pod.clone();
         for (container, entry) in view.containers.iter_mut().zip(&self.containers) {
@@ -74,7 +74,7 @@ impl PodEntry {
         changed
     }
 
-    /// Whether all that could be there is attached.
+    /// Whether all cgroups that could exist are attached.
     pub(crate) fn complete(&self) -> bool {
         !self.pod.active
             || (self.attached
@@ -104,19 +104,19 @@ pub(crate) struct GoneContainer {
 pub(crate) struct Changes {
     /// Pods that are new or differ.
     pub(crate) upserted: Vec<PodId>,
-    /// Pods that are gone; their entries are handed over for tidying up.
+    /// Pods that are gone, with their entries for cleaning up.
     pub(crate) removed: Vec<PodEntry>,
-    /// Pods whose memory is specified anew.
+    /// Pods whose memory was resized, in the specification or in the status.
     pub(crate) resized: Vec<PodId>,
-    /// Pods whose CPU is specified anew, or given.
+    /// Pods whose CPU was resized, in the specification or in the status.
     pub(crate) cpu_resized: Vec<PodId>,
     /// Containers that are gone from pods that stay, with the pod and their names.
     pub(crate) gone: Vec<GoneContainer>,
-    /// Pods that were not taken, since another has their UID.
+    /// Pods that were not added, because another pod has their UID.
     pub(crate) refused: Vec<RefusedPod>,
 }
 
-/// A pod that was not taken.
+/// A pod that was not added.
 #[derive(Clone, Debug)]
 pub(crate) struct RefusedPod {
     pub(crate) pod: Pod,
@@ -135,14 +135,14 @@ impl RefusedPod {
     }
 }
 
-/// What each tick needs to know of all pods, without going through them: that alone would cost as much as many reads.
+/// A summary of all pods for each tick, so that a tick need not iterate over them: that alone would cost as much as many reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standing {
     /// Containers whose cgroups are open, in the order of their ids.
     pub(crate) running: Vec<ContainerId>,
     /// The open cgroups of active pods and of their containers.
     pub(crate) groups: Vec<Target>,
-    /// Containers whose cgroups are open and that could have CPUs for themselves alone.
+    /// Containers whose cgroups are open and that could have exclusive CPUs.
     pub(crate) pinnable: Vec<ContainerId>,
     /// Pods that wait for a cgroup.
     pub(crate) incomplete: Vec<PodId>,
@@ -150,7 +150,7 @@ pub(crate) struct Standing {
     pub(crate) annotated: Vec<PodId>,
 }
 
-/// What a pod and its containers have of a resource, and are to have next.
+/// The amounts of a resource that a pod and its containers have now, and are to have next.
 fn amounts_of<T>(pod: &Pod, of: impl Fn(Resources) -> T) -> ([T; 2], Vec<(String, [T; 2])>) {
     let containers = pod.containers.iter();
     let of_container = |container: &Container| Moment::ALL.map(|moment| of(container.resources(moment)));
@@ -171,7 +171,7 @@ fn resized(before: &Pod, now: &Pod) -> (bool, bool) {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodTable {
     standing: Standing,
-    /// The standing no longer holds.
+    /// Whether the standing is out of date.
     changed: bool,
     by_uid: HashMap<String, PodId>,
     entries: BTreeMap<PodId, Arc<PodEntry>>,
@@ -180,17 +180,17 @@ pub(crate) struct PodTable {
     next_container: u32,
     /// Pods that are paused.
     pauses: HashMap<PodId, Pause>,
-    /// What an operator paused, whether or not the pod is there.
+    /// Pauses by an operator, by `namespace/name`, whether or not the pod exists.
     operator_pauses: BTreeMap<String, Pause>,
     are_pauses_ended: bool,
-    /// Pods that went, until their cgroups are closed.
+    /// Pods that are gone, until their cgroups are closed.
     leaving: Vec<PodEntry>,
     leaving_containers: Vec<GoneContainer>,
     /// Cgroups that pods claim and do not get.
     claims: Claims,
-    /// When the memory of pods was last specified anew.
+    /// When the memory of pods was last resized.
     resized: HashMap<PodId, Timestamp>,
-    /// When their CPU was, as long as the kubelet may be at it.
+    /// When the CPU of pods was last resized, as long as the kubelet may still be applying that.
     cpu_resized: HashMap<PodId, Timestamp>,
 }
 
@@ -214,7 +214,7 @@ impl PodTable {
         (upserted, gone)
     }
 
-    /// How all pods stand; worked out anew where something changed.
+    /// The summary of all pods, computed again if something changed.
     pub(crate) fn standing(&mut self) -> &Standing {
         if std::mem::take(&mut self.changed) {
             let Standing { running, groups, pinnable, incomplete, annotated } = &mut self.standing;
@@ -255,18 +255,18 @@ impl PodTable {
         self.entries.len()
     }
 
-    /// All that has left and is still open, pods with their containers first.
+    /// Targets that are gone and still open, pods with their containers first.
     pub(crate) fn leaving_targets(&self) -> Vec<Target> {
         let pods = self.leaving.iter().flat_map(PodEntry::targets);
         pods.chain(self.leaving_containers.iter().map(|gone| Target::Container(gone.id))).collect()
     }
 
-    /// Takes out what has left: pods, and containers of pods that stay.
+    /// Takes out the pods that are gone, and the containers that are gone from pods that stay.
     pub(crate) fn take_leaving(&mut self) -> (Vec<PodEntry>, Vec<GoneContainer>) {
         (std::mem::take(&mut self.leaving), std::mem::take(&mut self.leaving_containers))
     }
 
-    /// Keeps what has left until its cgroups are closed.
+    /// Keeps pods and containers that are gone until their cgroups are closed.
     pub(crate) fn leave(&mut self, removed: Vec<PodEntry>, gone: Vec<GoneContainer>) {
         for entry in removed {
             self.pauses.remove(&entry.id);
@@ -283,24 +283,24 @@ impl PodTable {
         self.leaving_containers.extend(gone);
     }
 
-    /// The memory of these pods is specified anew, and the CPU of those.
+    /// Records pods whose memory, and pods whose CPU, was resized.
     pub(crate) fn note_resized(&mut self, memory: Vec<PodId>, cpu: &[PodId], now: Timestamp) {
         self.resized.extend(memory.into_iter().map(|id| (id, now)));
         self.cpu_resized.extend(cpu.iter().map(|id| (*id, now)));
     }
 
-    /// Whether the CPU of the pod that a target is or belongs to was specified anew so short ago that the kubelet may still be at it.
+    /// Whether the CPU of the pod that a target is or belongs to was resized so recently that the kubelet may still be applying that.
     pub(crate) fn is_cpu_being_resized(&self, target: Target) -> bool {
         self.of(target).is_some_and(|entry| self.cpu_resized.contains_key(&entry.id))
     }
 
-    /// Pods of which that has ended by now.
+    /// Forgets CPU resizes that are over by now, and returns their pods.
     pub(crate) fn cpu_resizes_over(&mut self, now: Timestamp) -> Vec<PodId> {
         let is_over = |since: &Timestamp| now.0.saturating_sub(since.0) > RESIZE_MILLIS;
         self.cpu_resized.extract_if(|_, since| is_over(since)).map(|(id, _)| id).collect()
     }
 
-    /// When the memory of the pod that a target is or belongs to was last specified anew.
+    /// When the memory of the pod that a target is or belongs to was last resized.
     pub(crate) fn resized(&self, target: Target) -> Option<Timestamp> {
         self.resized.get(&self.of(target)?.id).copied()
     }
@@ -316,7 +316,7 @@ impl PodTable {
         }
     }
 
-    /// The cgroups of a pod and its containers are open.
+    /// Records that cgroups of a pod and its containers are open.
     pub(crate) fn attach(&mut self, id: PodId, opened: &[Target]) {
         let Some(entry) = self.get_mut(id) else { return };
         for &target in opened {
@@ -333,7 +333,7 @@ impl PodTable {
         entry.refresh_view();
     }
 
-    /// Containers with open cgroups of the active pods that `is_wanted` says, in the order of their ids.
+    /// Containers with open cgroups of the active pods for which `is_wanted` returns `true`, in the order of their ids.
     pub(crate) fn containers_of(&self, is_wanted: impl Fn(PodId) -> bool) -> Vec<ContainerId> {
         let entries = self.iter().filter(|entry| entry.pod.active && is_wanted(entry.id));
         let open = entries.flat_map(|entry| entry.containers.iter().filter(|container| container.attached));
@@ -375,9 +375,9 @@ impl PodTable {
         ContainerId(self.next_container)
     }
 
-    /// Takes the pods that a source now knows. Containers that a status shows under another id count as new ones.
+    /// Replaces the pods by those that a source lists now. Containers that a status shows under another id count as new ones.
     ///
-    /// There is one pod of each UID: the first of the list. The others are refused. The lister knows whose the UID is.
+    /// There is one pod per UID: the first in the list. The others are refused. The source of the list knows which pod owns the UID.
     pub(crate) fn update(&mut self, pods: Vec<Pod>) -> Changes {
         self.changed = true;
         let mut changes = Changes::default();
@@ -388,7 +388,7 @@ impl PodTable {
                 changes.refused.push(RefusedPod { pod, holder });
                 continue;
             }
-            // Another pod that now has the UID is another pod: nothing that was held for the one before is handed on to it.
+            // A pod that has another name and the same UID is a different pod, and takes over nothing that was held for the earlier one.
             let is_same = |id: &PodId| self.entries.get(id).is_some_and(|entry| entry.pod.key() == pod.key());
             let known = stale.get(&pod.uid).copied().filter(is_same);
             let id = match known {
@@ -467,7 +467,7 @@ impl PodTable {
         self.entries.insert(id, Arc::new(entry));
     }
 
-    /// Gives a container whose cgroup vanished a new id: if it comes back, it is another container. Returns the old one.
+    /// Gives a container whose cgroup vanished a new id: if it comes back, it is another container. Returns its pod.
     pub(crate) fn renew_container(&mut self, container: ContainerId) -> Option<PodId> {
         self.changed = true;
         let (pod, place) = self.owners.remove(&container)?;
@@ -496,7 +496,8 @@ fn pinnable(entry: &PodEntry) -> impl Iterator<Item = ContainerId> {
     open.filter(|(place, _)| pinnable_cpus(&entry.pod, *place).is_some()).map(|(_, container)| container.id)
 }
 
-/// How many CPUs the kubelet's static policy would set aside for a container: those of a Guaranteed pod that ask for whole ones.
+/// Number of CPUs that the kubelet's static policy would give exclusively to a container: the limit, if the pod is Guaranteed and the limit
+/// is a whole number of CPUs.
 pub(crate) fn pinnable_cpus(pod: &Pod, place: usize) -> Option<u32> {
     let container = pod.containers.get(place)?;
     let limit = container.cpu_limit?.0;

@@ -1,4 +1,4 @@
-//! Alarms as the lines of a recording have them.
+//! Alarms in the format of a recording.
 
 use qosm_host::Fired;
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
@@ -14,18 +14,18 @@ use crate::table::PodTable;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct AlarmLine {
-    /// Which.
+    /// The trigger.
     pub trigger: TriggerLine,
-    /// `namespace/name` of the pod that it is about; none = the node.
+    /// `namespace/name` of the pod; `None` for the node, or for all pods.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pod: Option<String>,
-    /// All pods of the node as a whole, instead of one.
+    /// Whether the alarm is about all pods of the node as a whole.
     #[serde(skip_serializing_if = "is_false", default)]
     pub all_pods: bool,
-    /// The container of that pod; none = the pod as a whole.
+    /// Name of the container; `None` for the pod as a whole.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub container: Option<String>,
-    /// It was throttled for the first time since it was last at rest: that is answered sooner than others.
+    /// Whether the container was throttled for the first time since it was idle. Such an alarm makes an evaluation due sooner.
     #[serde(skip_serializing_if = "is_false", default)]
     pub after_rest: bool,
 }
@@ -34,7 +34,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// What was watched: `throttling`, `memoryEvents`, or a `pressure`.
+/// What the trigger watches: `throttling`, `memoryEvents`, or a `pressure`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub enum TriggerLine {
@@ -54,13 +54,13 @@ pub struct PressureTriggerLine {
     pub resource: ResourceWord,
     /// Whether all tasks had to wait at once.
     pub full: bool,
-    /// Time lost.
+    /// Stall time within the window, in microseconds.
     pub stall_usec: u64,
-    /// Window of the threshold.
+    /// Length of the window, in microseconds.
     pub window_usec: u64,
 }
 
-/// What there was too little of.
+/// The resource that tasks waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ResourceWord {
@@ -75,7 +75,7 @@ pub enum ResourceWord {
 impl AlarmLine {
     /// # Errors
     ///
-    /// [`ReplayFixtureError`] names the pod or container that is none of these.
+    /// [`ReplayFixtureError`] names the pod or container that is not in `pods`.
     pub(crate) fn check(&self, pods: &[Pod]) -> Result<(), ReplayFixtureError> {
         let Some(key) = &self.pod else { return Ok(()) };
         let pod = pods.iter().find(|pod| pod.key() == *key);
@@ -89,7 +89,7 @@ impl AlarmLine {
     }
 }
 
-/// An alarm as a line; `None` for one that a replay derives by itself, or whose target is gone.
+/// Converts an alarm to a line. Returns `None` if a replay derives the alarm by itself, or if the target is gone.
 pub(crate) fn alarm_line(pods: &PodTable, fired: &Fired) -> Option<AlarmLine> {
     let Fired { alarm, after_rest } = *fired;
     let trigger = match alarm.trigger {
@@ -119,11 +119,11 @@ pub(crate) fn alarm_line(pods: &PodTable, fired: &Fired) -> Option<AlarmLine> {
     Some(AlarmLine { trigger, pod, all_pods, container, after_rest })
 }
 
-/// The alarm of a recording's line.
+/// Converts a line of a recording to an alarm.
 ///
 /// # Errors
 ///
-/// [`ReplayFixtureError`] names the pod or container that is not there.
+/// [`ReplayFixtureError`] names the pod or container that does not exist.
 pub(crate) fn fired(pods: &PodTable, line: &AlarmLine) -> Result<Fired, ReplayFixtureError> {
     let target = match &line.pod {
         None => line.all_pods.then_some(Target::Tier(Tier::Guaranteed)),

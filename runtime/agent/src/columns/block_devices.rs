@@ -1,4 +1,4 @@
-//! Observe, the part of block devices: the node's disks, and what is mounted of them for pods.
+//! Observe: the node's block devices, and the volumes of pods that are mounted from them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use qosm_model::pod::PodId;
 
 use crate::table::PodTable;
 
-/// The disks, and the volumes of active pods. Mounts are read anew when the disks are others than before, or where `looks_again`.
+/// Reads the disks, and the volumes of active pods. Mounts are read again if the disks changed or `looks_again` is set.
 pub(crate) fn block_devices(host: &mut Host, pods: &PodTable, looks_again: bool) -> BlockDevices {
     let (devices, mounted) = host.block_devices(looks_again);
     if mounted.is_empty() {

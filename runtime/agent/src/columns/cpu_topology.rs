@@ -1,4 +1,4 @@
-//! Observe, the part of CPUs: the machine's, what the kubelet gave away, and the CPUs that the tier BestEffort may use.
+//! Observe: the machine's CPUs, the CPUs that the kubelet assigned exclusively, and the CPUs that the tier BestEffort may use.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use qosm_model::pod::{ContainerCgroup, ContainerId, KubeQos, Tier};
 use crate::cpusets::Cpusets;
 use crate::table::PodTable;
 
-/// The machine's CPUs, and which of them not every pod may use.
+/// The machine's CPUs, and which of them are reserved or exclusive.
 pub(crate) fn cpu_topology(host: &mut Host, pods: &PodTable, cpusets: &Cpusets) -> CpuTopology {
     let state = host.cpu_manager_state();
     let (manager, exclusive) = match &state {
@@ -47,7 +47,7 @@ fn given(state: &CpuManagerState, pods: &PodTable) -> Vec<ExclusiveCpus> {
         .collect()
 }
 
-/// What the cpusets of containers tell of that.
+/// Exclusive CPUs as inferred from the cpusets of containers.
 fn inferred(pods: &PodTable, cpusets: &Cpusets) -> Vec<ExclusiveCpus> {
     let known = pods.iter().flat_map(|entry| &entry.containers).filter(|known| known.exclusive_cpus.is_some());
     let row = |id: ContainerId| {
@@ -57,7 +57,7 @@ fn inferred(pods: &PodTable, cpusets: &Cpusets) -> Vec<ExclusiveCpus> {
     known.filter_map(|known| row(known.id)).collect()
 }
 
-/// The CPUs in force for the tiers, and for pods and containers of the tier BestEffort. Containers whose cgroup is gone are named in `gone`.
+/// The CPUs in force for the tiers, and for pods and containers of the tier BestEffort. Adds containers whose cgroup is gone to `gone`.
 pub(crate) fn cpu_sets(
     host: &mut Host,
     groups: &[Target],

@@ -1,4 +1,4 @@
-//! Observe, the parts of the node's signals that not every reader wants: memory, pressure, and what tiers, pods and all else use.
+//! Observe: the optional parts of the node's signals, which are memory, pressure, and the usage of tiers, pods and all else.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use qosm_model::unit::Micros;
 
 use crate::applications::ApplicationReading;
 
-/// What was read of them in one tick; `None` = no due policy reads it, or it cannot be read.
+/// The readings of one tick; a field is `None` if no due policy reads it, or if it cannot be read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeReadings {
     pub(crate) memory: Option<NodeMemory>,
     /// Running totals.
     pub(crate) pressure: Option<PressureCounters>,
-    /// Running totals of tiers and pods, in the order of groups.
+    /// Running totals of tiers and pods, sorted by group.
     groups: Option<Arc<Vec<(Group, GroupCounters)>>>,
     /// Running totals of applications beside Kubernetes.
     pub(crate) applications: Option<ApplicationReading>,
-    /// Memory of all processes.
+    /// Memory of all processes of the node.
     root_memory: Option<GroupMemory>,
 }
 
 impl NodeReadings {
-    /// Reads these parts; of pods those whose groups are at hand.
+    /// Reads these parts. Usage is read for all tiers, and for the pods in `groups`.
     pub(super) fn read(host: &mut Host, parts: &[Part], groups: &[Target]) -> Self {
         let mut readings = Self::default();
         for part in parts {
@@ -38,7 +38,7 @@ impl NodeReadings {
                     Err(error) => tracing::debug!(%error, "the node's memory cannot be read"),
                 },
                 Part::NodePressure => readings.pressure = host.node_pressure(),
-                // Read by who knows of them; of another signal.
+                // `Applications` reads the former; the latter is part of another signal.
                 Part::NodeApplications | Part::CpuSets => {}
                 Part::NodeUse => {
                     readings.groups = Some(Arc::new(read_groups(host, groups)));
@@ -49,7 +49,7 @@ impl NodeReadings {
         readings
     }
 
-    /// What differences are to be taken from next.
+    /// The readings from which the next differences are taken: these, or `earlier` for parts that were not read.
     pub(super) fn carrying(&self, earlier: &Self) -> Self {
         Self {
             memory: None,
@@ -60,7 +60,7 @@ impl NodeReadings {
         }
     }
 
-    /// What groups used since `earlier`; `busy` is the node's CPU time meanwhile. Nothing where groups were not read.
+    /// What each group, and all else, used since `earlier`. `busy` is the node's CPU time meanwhile. `None` if groups were not read.
     pub(super) fn groups_since(&self, earlier: &Self, busy: Option<Micros>) -> Option<Arc<[GroupSample]>> {
         let groups = self.groups.as_ref()?;
         let before = earlier.groups.as_deref().map(Vec::as_slice).unwrap_or_default();
@@ -81,11 +81,11 @@ impl NodeReadings {
         Some(samples.into())
     }
 
-    /// What applications used since `earlier`. Nothing where they were not read.
+    /// What each application used since `earlier`. `None` if applications were not read.
     pub(super) fn applications_since(&self, earlier: &Self) -> Option<Arc<[ApplicationSample]>> {
         let before = earlier.applications.as_deref().map(Vec::as_slice).unwrap_or_default();
         let sample = |(application, now): &(Arc<Application>, GroupCounters)| {
-            // One of the same name and another cgroup is another one.
+            // An application of the same name with another cgroup is a different one.
             let then = before.iter().find(|(other, _)| other == application).map(|(_, then)| *then);
             ApplicationSample { application: Arc::clone(application), used: now.since(then.unwrap_or_default()) }
         };
@@ -169,13 +169,13 @@ mod tests {
         for (earlier, busy, cpu) in [
             (NodeReadings::default(), Some(Micros(9)), None),
             (readings(&[(PODS, 180)], 0), None, None),
-            // Clocks of different grain: never below nothing.
+            // The clocks differ in granularity: the difference is never negative.
             (readings(&[(PODS, 100)], 0), Some(Micros(9)), Some(0)),
         ] {
             let rows = shown(now.groups_since(&earlier, busy));
             assert_eq!(rows.last(), Some(&(Group::Outside, cpu, Some(720))));
         }
-        // No kubepods group: nothing can be said of what is outside of it.
+        // Without a kubepods group, the usage outside of it is unknown.
         assert_eq!(
             shown(readings(&[], 9).groups_since(&readings(&[], 9), Some(Micros(9)))),
             [(Group::Outside, None, None)]

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ConfinementConfig {
-    /// Whether it does.
+    /// Whether the agent confines itself.
     pub mode: ConfinementMode,
-    /// Folders and files that stay readable beyond those that the agent was started with: where module files lie that a PolicyModule
+    /// Folders and files that stay readable in addition to those that the agent was started with, for module files that a PolicyModule
     /// or `qosm policy swap` may name later.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read_paths: Vec<PathBuf>,
-    /// Capabilities that are kept beyond those that the policies of the start need, where the agent has them; names as in
+    /// Capabilities that the agent keeps, if it has them, in addition to those that its policies need at the start; names as in
     /// capabilities(7).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<CapabilityName>,
@@ -24,12 +24,12 @@ pub struct ConfinementConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfinementMode {
-    /// As far as the kernel can; what it cannot is logged.
+    /// As far as the kernel supports it; the rest is logged.
     #[default]
     Auto,
     /// An agent that cannot confine itself does not start.
     Require,
-    /// It keeps what it was started with.
+    /// The agent keeps the privileges that it was started with.
     Off,
 }
 

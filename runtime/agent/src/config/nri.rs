@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NriConfig {
-    /// Whether it is.
+    /// Whether the agent is a plug-in.
     pub mode: NriMode,
     /// The runtime's socket.
     pub socket: PathBuf,
@@ -27,19 +27,19 @@ impl Default for NriConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NriMode {
-    /// As soon as the socket is there.
+    /// The agent registers as soon as the socket exists.
     #[default]
     Auto,
-    /// Never.
+    /// The agent never registers.
     Off,
 }
 
-/// 0 to 99. The first sees what was asked for before other plug-ins change it.
+/// Index of a plug-in, 0 to 99. The lowest sees a request before other plug-ins change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct PluginIndex(u8);
 
-/// An index that NRI does not know.
+/// An index above 99.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is no index of an NRI plug-in: expected 0 to 99")]
 pub struct NoPluginIndex(u8);

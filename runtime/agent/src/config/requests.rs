@@ -1,27 +1,27 @@
-//! Guard rails of what the agent asks of the cluster: evictions, and resources of the node.
+//! Guard rails of requests to the cluster: evictions, and resources of the node.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Bounds of evictions. Pods of a kubelet's own manifests, their mirrors, pods of system priority (2000000000 and above) and those of
-/// `protectedNamespaces` are never evicted, whatever stands here.
+/// Bounds of evictions. Static pods, their mirror pods, pods of system priority (priority 2000000000 and above) and pods of
+/// `protectedNamespaces` are never evicted, whatever is configured here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct EvictionRails {
-    /// Most evictions of this node within a minute; 0 = none at all.
+    /// Maximum number of evictions on this node within a minute; 0 = no evictions.
     pub per_minute: u32,
-    /// Most evictions of this node within an hour.
+    /// Maximum number of evictions on this node within an hour; 0 = no evictions.
     pub per_hour: u32,
     /// Namespaces whose pods are not evicted, beside `protectedNamespaces`.
     #[serde(deserialize_with = "super::namespaces")]
     pub protected_namespaces: BTreeSet<String>,
     /// Whether pods of DaemonSets may be evicted: they come back on the same node.
     pub daemon_sets: bool,
-    /// Seconds after which a pod whose eviction cannot wait is ended by the agent itself, if the controller has not answered; `null` =
+    /// Seconds after which the agent itself ends a pod whose eviction is urgent, if the controller has not answered; `null` =
     /// never.
     pub local_after_seconds: Option<u32>,
-    /// Longest time between SIGTERM and SIGKILL where the agent ends a pod itself, in seconds.
+    /// Longest time between SIGTERM and SIGKILL if the agent ends a pod itself, in seconds.
     pub max_local_grace_seconds: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Where resctrl is, and what its shares are shares of.
+//! Where resctrl is mounted, and the bandwidth that its shares refer to.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -6,26 +6,26 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where resctrl is, and what its shares are shares of.
+/// Where resctrl is mounted, and the bandwidth that its shares refer to.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ResctrlConfig {
-    /// Where it is mounted; `None` = where this process sees it, and where it is not, it is mounted at its usual place at the first
-    /// need. An emulation counts only where it is named here.
+    /// The mount point; `None` = where this process sees resctrl mounted. If it is not mounted, it is mounted at its usual place at first
+    /// need. An emulation is used only if its path is set here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<MountPoint>,
-    /// What 100 % of the memory bandwidth is for one cache's cores, in millions of bytes a second; `None` = 20 000 on AMD, whose
-    /// processors do not report it. Intel's take percent.
+    /// Memory bandwidth that 100 % stands for, for one cache's cores, in millions of bytes per second; `None` = 20 000 on AMD, whose
+    /// processors do not report it. Intel processors take percent.
     #[serde(rename = "fullBandwidthMBps", skip_serializing_if = "Option::is_none")]
     pub full_bandwidth_mbps: Option<NonZeroU32>,
 }
 
-/// A place in the tree of files, as `/proc/self/mountinfo` spells it: absolute, without a slash at its end.
+/// A mount point as `/proc/self/mountinfo` spells it: absolute, without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MountPoint(String);
 
-/// A mount point that is none.
+/// A path that is not a valid mount point.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no mount point: expected an absolute path without `.` and `..`, such as /sys/fs/resctrl")]
 pub struct NoMountPoint(String);

@@ -1,4 +1,4 @@
-//! Classes of cache and memory bandwidth: what policies want of them is brought to the kernel, and what it counts is brought to them.
+//! Classes of cache and memory bandwidth: applies the policies' classes to the kernel, and passes the kernel's counters to the policies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use crate::table::{Access, PodEntry, PodTable};
 /// Classes of all policies.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
-    /// What policies want.
+    /// Classes that policies declared.
     wanted: WantedClasses,
-    /// What the policy which is staging all it wants has not named yet.
+    /// What the policy that is staging all it wants has not named yet.
     undeclared: Undeclared,
-    /// What the host was last asked for, and how that came out.
+    /// The classes of the last step, and their outcomes.
     kept: Vec<WantedClass>,
     outcomes: Vec<ClassOutcome>,
     counted: Vec<ContainerId>,
-    /// Where each container was put.
+    /// The class that each container was put into.
     placed: BTreeMap<ContainerId, Place>,
-    /// No policy declares a class, and the classes of an earlier agent are removed.
+    /// Whether no class is wanted, nothing is counted, and the groups of an earlier agent are removed.
     is_clean: bool,
     totals: Arc<ResctrlTotals>,
 }
@@ -52,7 +52,7 @@ impl Classes {
         self.kept.iter().zip(&self.outcomes).map(state).collect()
     }
 
-    /// The containers that are to be counted: those of pods that are configured for a policy which asks who uses what.
+    /// The containers to count: those of pods that are configured for a policy which imports the counters of resctrl.
     fn to_count(inputs: &Inputs<'_>) -> Vec<ContainerId> {
         let readers: Vec<&Policy> =
             inputs.policies.iter().filter(|policy| policy.imports(Interface::ResctrlMonitor)).collect();
@@ -177,7 +177,7 @@ impl Classes {
         Arc::clone(&self.totals)
     }
 
-    /// Removes all groups of qosm's at the end, but for those that paused pods are in. Why some stay, if any do.
+    /// Removes all of qosm's groups when the agent ends, except those of paused pods. Returns why groups could not be removed.
     fn clear(&mut self, host: &mut Host, inputs: &Inputs<'_>) -> Option<String> {
         if inputs.mode == Mode::Plan {
             return None;
@@ -207,7 +207,7 @@ impl Classes {
         why
     }
 
-    /// All classes, in the order in which a processor that has too few serves them.
+    /// All classes, in the order in which they get a CLOSID if the processor has too few.
     pub(crate) fn reports(&self, pods: &PodTable) -> Vec<ClassReport> {
         let none = ClassOutcome::default();
         let kept = self.kept.iter().enumerate();
@@ -254,7 +254,7 @@ impl Classes {
         entry.containers.iter().enumerate().filter_map(report).collect()
     }
 
-    /// The line of a recording for a step: the state of classes after it, and what was counted before it since `earlier`.
+    /// The part of a recording's line for a step: the state of classes after the step, and what was counted since `earlier` before it.
     fn line(
         &self,
         now: Option<&ResctrlTotals>,
@@ -265,7 +265,7 @@ impl Classes {
             differences(counted, earlier.and_then(|earlier| earlier.classes.get(place)))
         };
         let mut states = self.states();
-        // One that was released in this step had been counted before.
+        // A class that was released in this step was still counted before it.
         for place in now.iter().flat_map(|now| now.classes.keys()) {
             if !states.iter().any(|(policy, state)| (policy, &state.class) == (&place.0, &place.1)) {
                 let state = ClassState { class: place.1.clone(), in_force: true, why: String::new() };

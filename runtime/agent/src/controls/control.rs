@@ -1,4 +1,4 @@
-//! What the agent asks of a control that is no knob.
+//! The interface of controls that are no knobs.
 
 use std::collections::BTreeMap;
 
@@ -16,26 +16,26 @@ use crate::replay::line::{ContainerLine, TickLine};
 use crate::report::{ClassDecision, EvictionDecision, MigrationDecision, PodReport, ResourceDecision};
 use crate::table::PodTable;
 
-/// What changed by a control, for reports and replays.
+/// The changes that controls made, for reports and replays.
 #[derive(Debug, Default)]
 pub(crate) struct ControlDecisions {
     pub(crate) migrations: Vec<MigrationDecision>,
     pub(crate) classes: Vec<ClassDecision>,
     pub(crate) resources: Vec<ResourceDecision>,
     pub(crate) evictions: Vec<EvictionDecision>,
-    /// For pods' owners.
+    /// Notices for the owners of pods.
     pub(crate) notices: Vec<Notice>,
 }
 
 /// A control that is no knob.
 pub(crate) trait Control {
-    /// Begins to take what a policy staged. With `anew` it says all that it wants.
+    /// Begins taking the settings that a policy staged. With `anew`, the policy stages all that it wants.
     fn begin_staging(&mut self, policy: &str, anew: bool);
 
-    /// The target that a setting of this control acts on, and what is left undone where the policy may not.
+    /// The target that a setting of this control acts on, and the log message for a policy that may not act on it.
     fn acts_on(&self, setting: &Setting) -> Option<(Target, &'static str)>;
 
-    /// Takes a setting. One that is not of this control comes back.
+    /// Takes a setting. Returns the setting if it does not belong to this control.
     fn stage(&mut self, holder: &Holder, setting: Setting, now: Timestamp) -> Option<Setting>;
 
     /// Releases what the policy did not declare again.
@@ -47,19 +47,19 @@ pub(crate) trait Control {
     /// Releases settings of policies that may no longer act on their target.
     fn release_beyond(&mut self, policy: &str, reach: &Reach<'_>);
 
-    /// The target is gone.
+    /// Forgets a target that is gone.
     fn forget(&mut self, target: Target);
 
-    /// Applies the policies' settings to the host. Until the ledger is settled, what an earlier agent arranged stays.
+    /// Applies the policies' settings to the host. Until the ledger is settled, the setup of an earlier agent stays.
     fn apply(&mut self, host: &mut Host, inputs: &Inputs<'_>, is_settled: bool, out: &mut ControlDecisions);
 
-    /// Gives everything back at the end, but for paused pods. Why something stays, if it does.
+    /// Undoes everything when the agent ends, except for paused pods. Returns why something is left, if anything is.
     fn end(&mut self, host: &mut Host, inputs: &Inputs<'_>) -> Option<String>;
 
-    /// What is in force for a pod.
+    /// Adds what is in force for a pod to `report`.
     fn report(&self, host: &Host, pods: &PodTable, pod: PodId, report: &mut PodReport);
 
-    /// What a recording says of a step that read `now`, where the recording read `earlier` before.
+    /// Adds what this control did in a step to the line of a recording. The step read `now`; the recording read `earlier` before.
     fn replay_line(&self, now: &Readings, earlier: &Readings, tick: &mut TickLine, rows: &mut Rows);
 }
 

@@ -1,5 +1,5 @@
-//! Evictions: pods that policies want off the node. Each request is judged by the guard rails, written down, and then asked of the
-//! controller through the node's report. If the controller does not answer in time, or there is none, the agent ends the pod's processes.
+//! Evictions: pods that policies want off the node. Each request is checked against the guard rails, written to the journal, then passed to
+//! the controller in the node's report. If the controller does not answer in time, or there is none, the agent ends the pod's processes.
 //!
 //! A request belongs to a pod's UID; the agent makes at most one per UID.
 
@@ -38,14 +38,14 @@ use self::request::{Phase, Request, STANDS, elapsed};
 
 /// The journal's key for requests: no policy can have this name.
 pub(crate) const JOURNAL_KEY: &str = "/evictions";
-/// Koordinator's reasons of the pod's events.
+/// Reasons of the pod's events, as Koordinator names them.
 const SUCCEEDED: &str = "evictPodSuccess";
 const FAILED: &str = "evictPodFail";
 /// How long a finished eviction stays in reports.
 const TOLD: Micros = Micros(600_000_000);
-/// Most requests that are kept; beyond that no new one is taken.
+/// Maximum number of requests that are kept. Above it, new requests are dropped.
 const KEPT: usize = 1024;
-/// Seconds between SIGTERM and SIGKILL of a pod that does not say so, as Kubernetes has it.
+/// Seconds between SIGTERM and SIGKILL for a pod that does not set them: the default of Kubernetes.
 const GRACE_SECONDS: u32 = 30;
 
 /// A staged change.
@@ -60,40 +60,40 @@ enum Staged {
 pub(crate) struct Evictions {
     staged: Vec<Staged>,
     requests: BTreeMap<String, Request>,
-    /// The highest number of a request.
+    /// Number of the latest request.
     numbers: u64,
     budget: Budget,
-    /// Requests of an earlier agent have not been looked at yet.
+    /// Whether requests of an earlier agent were restored and not yet checked for their age.
     is_restored: bool,
-    /// Those that are new or changed phase since decisions were reported.
+    /// UIDs of requests that are new or changed since decisions were last reported.
     untold: BTreeSet<String>,
-    /// What the journal does not have yet.
+    /// Whether requests changed since they were last written to the journal.
     is_unsaved: bool,
-    /// The journal does not take what was asked: then nothing is done.
+    /// Whether the journal failed to record the requests. Then none is carried out.
     is_unrecorded: bool,
 }
 
 impl Evictions {
-    /// Takes up what an earlier agent wrote down.
+    /// Restores the requests that an earlier agent wrote to the journal.
     pub(crate) fn restore(&mut self, saved: &[u8], now: Now) {
         if !saved.is_empty() {
             stored::restore(self, saved, now);
         }
     }
 
-    /// What the journal is to keep, where that has changed.
+    /// Requests in the form of the journal; `None` if they have not changed.
     pub(crate) fn unsaved(&mut self) -> Option<Vec<u8>> {
         std::mem::take(&mut self.is_unsaved).then(|| stored::saved(self))
     }
 
-    /// Whether the journal took it. Nothing is done about a request that no journal has.
+    /// Sets whether the journal recorded the requests. A request that is not in the journal is not carried out.
     pub(crate) fn set_recorded(&mut self, is_recorded: bool) {
         self.is_unrecorded = !is_recorded;
         self.is_unsaved |= !is_recorded;
     }
 
-    /// Drops requests of an earlier agent that are too old to carry out. By the wall clock,
-    /// since no agent ran meanwhile; one that was set back makes a request stand for as long as a new one.
+    /// Drops requests of an earlier agent that are too old to carry out. Age is measured by the wall clock,
+    /// since no agent ran meanwhile; if the clock was set back, a request stands for as long as a new one.
     fn lapse_old(&mut self, now: Now) {
         let is_old = |request: &Request| {
             let millis = u64::try_from(now.wall.0.saturating_sub(request.asked.0)).unwrap_or(0);
@@ -107,7 +107,7 @@ impl Evictions {
         }
     }
 
-    /// Judges what was staged, and what the guard rails kept from being done so far.
+    /// Takes staged requests, and moves all requests to the phase that guard rails, budget and the controller's answers allow.
     pub(crate) fn judge(&mut self, inputs: &Inputs<'_>) {
         if std::mem::take(&mut self.is_restored) {
             self.lapse_old(inputs.now);
@@ -128,12 +128,12 @@ impl Evictions {
             inputs.pods.iter().map(|e| (&*e.pod.uid, e)).collect()
         };
         let Self { requests, budget, untold, is_unsaved, .. } = self;
-        // The budget goes to what cannot wait, then to what was asked first: policies choose from low priority up.
+        // The budget goes to urgent requests, then to older ones: policies choose pods from low priority up.
         let mut in_order: Vec<_> = requests.iter_mut().collect();
         in_order.sort_by_key(|(_, request)| (std::cmp::Reverse(request.urgency), request.number));
         for (uid, request) in in_order {
             let Some(entry) = by_uid.get(uid.as_str()).filter(|entry| entry.pod.active) else {
-                // The processes of a pod that ended by itself are gone as well.
+                // A pod that ended by itself has no processes left, so it counts as gone.
                 if !matches!(request.phase, Phase::Killed | Phase::Gone) {
                     request.enter(Phase::Gone, "the pod is gone".to_owned(), inputs.now);
                     untold.insert(uid.clone());
@@ -149,7 +149,7 @@ impl Evictions {
             }
         }
         requests.retain(|uid, request| {
-            // One that is there is remembered for as long: it is not evicted twice.
+            // A request is kept as long as its pod exists, so that the pod is not evicted twice.
             by_uid.contains_key(uid.as_str()) || elapsed(request.since, inputs.now) < TOLD
         });
     }
@@ -164,7 +164,7 @@ impl Evictions {
             if wanted.urgency > known.urgency {
                 (known.urgency, known.grace_period) = (wanted.urgency, wanted.grace_period);
                 (known.reason, known.message) = (wanted.reason, wanted.message);
-                // It is counted from now on how long it can wait.
+                // The time that an urgent request may wait begins now.
                 known.asked_at = inputs.now.monotonic;
                 self.is_unsaved = true;
             }
@@ -196,7 +196,7 @@ impl Evictions {
         self.is_unsaved = true;
     }
 
-    /// A policy takes its request back. What is done stays done, and what another policy asks for too stands.
+    /// Withdraws a policy's request. It stays if another policy made it too, and what is done is not undone.
     fn withdraw(&mut self, policy: &str, uid: &str) {
         let Some(request) = self.requests.get_mut(uid) else { return };
         request.policies.retain(|own| **own != *policy);
@@ -208,7 +208,7 @@ impl Evictions {
         }
     }
 
-    /// For the node's report, the oldest request first.
+    /// Requests for the node's report: urgent ones first, then the oldest.
     pub(crate) fn reported(&self) -> Vec<ReportedEviction> {
         if self.is_unrecorded || self.is_restored {
             return Vec::new();
@@ -234,7 +234,7 @@ impl Evictions {
         asked.into_iter().take(MAX_EVICTIONS).map(reported).collect()
     }
 
-    /// What became of each policy's requests.
+    /// State of each policy's requests.
     pub(crate) fn states(&self, now: Now) -> Arc<[(Arc<str>, EvictionState)]> {
         let states = self.requests.iter().flat_map(|(uid, request)| {
             let state = EvictionState {
@@ -248,7 +248,7 @@ impl Evictions {
         states.collect()
     }
 
-    /// For `qosm get evictions`.
+    /// Reports for `qosm get evictions`.
     pub(crate) fn reports(&self) -> Vec<EvictionReport> {
         let mut requests: Vec<_> = self.requests.iter().collect();
         requests.sort_by_key(|(uid, request)| (request.asked, *uid));
@@ -267,7 +267,7 @@ impl Evictions {
                 by_uid = inputs.pods.iter().map(|entry| (&*entry.pod.uid, entry)).collect();
             }
             let Some(entry) = by_uid.get(uid.as_str()) else { continue };
-            // What was let through a while ago may be forbidden by now. Who was asked to end is ended all the same.
+            // A request that was let through may be forbidden by now. Processes that were sent SIGTERM are killed all the same.
             let barred = request.barred(entry, inputs).filter(|_| request.phase == Phase::Pending);
             if let Some(why) = barred {
                 request.enter(Phase::Barred, why, inputs.now);
@@ -286,7 +286,7 @@ impl Evictions {
             let mut ending = if grace > 0 { Ending::Terminate } else { Ending::Kill };
             let mut ended = end_pod(host, entry, ending);
             if ending == Ending::Terminate && ended.is_err() {
-                // Who cannot be asked can be ended by the cgroup all the same.
+                // Processes that cannot be sent SIGTERM may still be killed through the cgroup.
                 ending = Ending::Kill;
                 ended = end_pod(host, entry, ending);
             }
@@ -332,7 +332,7 @@ impl Evictions {
     }
 }
 
-/// Ends the processes of a pod's containers; of its own cgroup where none of them is known.
+/// Ends the processes of a pod's containers, or those of the pod's cgroup if no container is attached.
 fn end_pod(host: &mut Host, entry: &PodEntry, ending: Ending) -> Result<usize, String> {
     let containers = entry.containers.iter().filter(|container| container.attached);
     let mut targets: Vec<_> = containers.map(|container| Target::Container(container.id)).collect();
@@ -344,7 +344,7 @@ fn end_pod(host: &mut Host, entry: &PodEntry, ending: Ending) -> Result<usize, S
     for target in targets {
         match host.end_processes(target, ending) {
             Ok(ended) => processes = processes.saturating_add(ended),
-            // It has ended meanwhile.
+            // The container has ended meanwhile.
             Err(qosm_host::HostError::Gone { .. }) => {}
             Err(error) => errors.push(chain(&error)),
         }
@@ -359,7 +359,7 @@ fn answer<'a>(inputs: &Inputs<'a>, uid: &str) -> Option<&'a EvictionAnswer> {
 impl Control for Evictions {
     fn begin_staging(&mut self, _: &str, _: bool) {}
 
-    // Who may be evicted by whom is judged with the other guard rails, so that the policy reads it.
+    // Whether the policy may evict the pod is checked with the other guard rails, so that the policy reads the reason.
     fn acts_on(&self, _: &Setting) -> Option<(Target, &'static str)> {
         None
     }

@@ -1,5 +1,5 @@
-//! Page migration: what moves the memory of containers. Moving is asked for like a setting, but it is no lease: pages that were
-//! moved stay.
+//! Page migration: moves the memory of containers between NUMA nodes. Policies stage it like a setting, but it is no lease: moved pages
+//! stay where they are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ struct Move {
     wanted: Migration,
     since: Timestamp,
     phase: Phase,
-    /// What was counted of it.
+    /// The progress that metrics have counted.
     counted: MigrationProgress,
-    /// Share of local pages when it began.
+    /// Share of local pages when the migration began, in percent.
     local_before: Option<u64>,
 }
 
@@ -43,22 +43,22 @@ enum Phase {
     Asked,
     /// Handed to the host.
     Begun,
-    /// It may not be, or cannot be.
+    /// Not allowed or not possible, with the reason.
     Refused(String),
 }
 
-/// Migrations of all policies, and where memory lies.
+/// Migrations of all policies, and the last reading of where memory lies.
 #[derive(Debug, Default)]
 pub(crate) struct Migrations {
     moves: BTreeMap<ContainerId, Move>,
     stops: Vec<ContainerId>,
-    /// Containers that the policy which is staging all it wants has not named yet.
+    /// Containers that the policy that is staging all it wants has not named yet.
     undeclared: Vec<ContainerId>,
     /// The column as it was last read.
     column: Arc<NumaColumn>,
 }
 
-/// What keeps pages from being moved by a plan.
+/// The reason why a plan moves no pages.
 const PLANNED: &str = "nothing is moved in a plan";
 
 impl Move {
@@ -94,21 +94,21 @@ impl Migrations {
     fn stop(&mut self, policy: &str, container: ContainerId) {
         if let Some(known) = self.moves.get_mut(&container).filter(|known| *known.policy == *policy) {
             if known.phase == Phase::Asked {
-                // Asked for and called off in one breath.
+                // Started and stopped in the same step.
                 known.phase = Phase::Refused("it was called off".to_owned());
             }
             self.stops.push(container);
         }
     }
 
-    /// What share of a container's pages was local when they were last counted.
+    /// Share of a container's pages that was local when they were last counted, in percent.
     pub(super) fn local_percent(&self, container: ContainerId) -> Option<u64> {
         let sample = self.column.samples.iter().find(|sample| sample.container == container)?;
         let (local, remote) = sample.local_and_remote();
         Some(local_percent(local, remote))
     }
 
-    /// Keeps the column for reports, and counts it.
+    /// Keeps the column for reports, and counts it in metrics.
     pub(crate) fn note_numa(&mut self, metrics: &Metrics, column: &Arc<NumaColumn>) {
         let sums = column.samples.iter().map(qosm_model::numa::NumaSample::local_and_remote);
         let (local, remote) =
@@ -117,7 +117,7 @@ impl Migrations {
         self.column = Arc::clone(column);
     }
 
-    /// How far all migrations are.
+    /// Progress of all migrations.
     pub(crate) fn moves(&self, host: &Host) -> Moves {
         if self.moves.is_empty() {
             return Arc::default();
@@ -141,7 +141,7 @@ impl Migrations {
         self.moves.iter().map(sample).collect()
     }
 
-    /// Hands staged starts and stops to the host, and stops what is paused by now. Returns the starts.
+    /// Passes staged starts and stops to the host, and stops migrations of pods that may no longer be touched. Adds starts to `decisions`.
     fn start_and_stop(&mut self, host: &mut Host, inputs: &Inputs<'_>, decisions: &mut Vec<MigrationDecision>) {
         if self.moves.is_empty() {
             return;
@@ -207,7 +207,7 @@ impl Migrations {
         }
     }
 
-    /// What is known of a pod's memory, container by container.
+    /// Locality and migration of a pod's memory, container by container.
     fn locality_reports(&self, host: &Host, pods: &PodTable, pod: PodId) -> Vec<LocalityReport> {
         let Some(entry) = pods.get(pod) else { return Vec::new() };
         let moves = self.moves(host);

@@ -1,4 +1,4 @@
-//! What resctrl counted since the agent began. Traffic adds up: policies differ in how often they look.
+//! Counters of resctrl since the agent started. Traffic is summed up, because policies read it at different intervals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use qosm_model::pod::ContainerId;
 use qosm_model::resctrl::{ClassName, ClassState, Domain, ResctrlColumn, ResctrlReading, Usage, WantedClass, sum};
 use qosm_model::unit::Bytes;
 
-/// A container's place: a policy's class.
+/// A policy and its class.
 pub(crate) type Place = (Arc<str>, ClassName);
 
-/// Counters since the agent began, and the state of classes. Traffic adds up, since policies have different intervals.
+/// Counters since the agent started, and the state of classes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResctrlTotals {
     pub(crate) domains: Vec<Domain>,
@@ -21,7 +21,7 @@ pub(crate) struct ResctrlTotals {
 }
 
 impl ResctrlTotals {
-    /// What one policy sees that last saw `earlier`, of the containers that are its business.
+    /// The column for a policy that last read `earlier`, with the containers for which `is_asked` returns `true`.
     pub(crate) fn since(
         &self,
         earlier: Option<&Self>,
@@ -51,7 +51,7 @@ impl ResctrlTotals {
         }
     }
 
-    /// With what was counted since.
+    /// These totals plus a new reading.
     pub(crate) fn and(&self, wanted: &[WantedClass], reading: ResctrlReading) -> Self {
         let place = |class: &WantedClass| (Arc::clone(&class.policy), class.class.clone());
         let classes = wanted.iter().zip(&reading.classes).map(|(class, more)| {
@@ -74,7 +74,7 @@ fn on(usages: &[Usage], domain: &Usage) -> Option<Usage> {
     usages.iter().find(|usage| usage.domain == domain.domain).copied()
 }
 
-/// Occupancy as it is now; traffic since `then`, and none where nothing was seen then.
+/// Occupancy as it is now, and traffic since `then`; traffic is `None` for domains that `then` does not have.
 pub(crate) fn differences(now: &[Usage], then: Option<&Vec<Usage>>) -> Vec<Usage> {
     let minus = |now: Option<Bytes>, then: Option<Bytes>| {
         now.map(|now| Bytes(now.0.saturating_sub(then.map_or(0, |then| then.0))))

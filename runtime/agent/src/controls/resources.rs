@@ -1,4 +1,4 @@
-//! Extended resources of the node: what policies publish goes into the node's report, and what the controller made of it comes back.
+//! Extended resources of the node: those that policies publish go into the node's report, and the controller's answers come back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,17 +38,17 @@ struct Publication {
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
     published: Vec<Published>,
-    /// What the policy which is staging all it wants has not named yet.
+    /// What the policy that is staging all it wants has not named yet.
     undeclared: BTreeSet<ResourceName>,
-    /// What was reported last, to tell changes.
+    /// The resources of the last report, to detect changes.
     reported: BTreeMap<ResourceName, (Arc<str>, Publication)>,
-    /// How each fares, as of the last step.
+    /// State of each resource, as of the last step.
     states: Arc<[(Arc<str>, ResourceState)]>,
     refused: BTreeMap<(Arc<str>, ResourceName), String>,
 }
 
 impl Resources {
-    /// The policy's entry, the highest priority first.
+    /// The policy's entry, added if it is missing. Entries are sorted by descending priority.
     fn change(&mut self, holder: &Holder) -> &mut Published {
         let rank = |holder: &Holder| (std::cmp::Reverse(holder.priority), Arc::clone(&holder.policy));
         if let Some(place) = self.published.iter().position(|own| own.holder.policy == holder.policy) {
@@ -75,7 +75,7 @@ impl Resources {
         self.published.retain(|own| !own.offers.is_empty() || own.stale_after.is_some());
     }
 
-    /// The policy whose word counts for each resource that may be published.
+    /// For each resource that may be published, the publication with the highest priority and its policy.
     fn effective(&self, rails: &GuardRails) -> BTreeMap<ResourceName, (Arc<str>, Publication)> {
         let mut effective = BTreeMap::new();
         for own in &self.published {
@@ -89,7 +89,7 @@ impl Resources {
         effective
     }
 
-    /// For the node's report.
+    /// Resources for the node's report.
     pub(crate) fn reported(&self) -> Vec<ReportedResource> {
         let reported = self.reported.iter().take(qosm_cluster::node_report::MAX_RESOURCES);
         let resource = |(name, (policy, Publication { offer, reason })): (&ResourceName, &(Arc<str>, Publication))| {
@@ -105,18 +105,18 @@ impl Resources {
         reported.map(resource).collect()
     }
 
-    /// After how many seconds without a report they no longer hold: the shortest that a policy asks for.
+    /// Seconds without a report after which the resources are no longer valid: the shortest time that a policy asks for.
     pub(crate) fn stale_after(&self) -> Option<u32> {
         let is_counted = |own: &&Published| !own.offers.is_empty();
         self.published.iter().filter(is_counted).filter_map(|own| own.stale_after).min()
     }
 
-    /// How each policy's resources fare.
+    /// State of each policy's resources.
     pub(crate) fn states(&self) -> Arc<[(Arc<str>, ResourceState)]> {
         Arc::clone(&self.states)
     }
 
-    /// For `qosm get resources`.
+    /// Reports for `qosm get resources`.
     pub(crate) fn reports(&self) -> Vec<NodeResourceReport> {
         let report = |(policy, state): &(Arc<str>, ResourceState)| {
             let own = self.published.iter().find(|own| own.holder.policy == *policy)?.offers.get(&state.name)?;
@@ -167,7 +167,7 @@ impl Resources {
         (Arc::clone(&own.holder.policy), state)
     }
 
-    /// Logs once what comes to nothing, and that it does again.
+    /// Logs once when a resource is not on the Node, and once when it is again.
     fn log_refused(&mut self) {
         let mut refused = BTreeMap::new();
         for (policy, state) in self.states.iter().filter(|(_, state)| !state.in_force) {
@@ -263,6 +263,6 @@ impl Control for Resources {
 
     fn report(&self, _: &Host, _: &PodTable, _: PodId, _: &mut PodReport) {}
 
-    // The controller's answer, of which its states are made, is written with the evictions.
+    // States follow from the controller's answer, which evictions write.
     fn replay_line(&self, _: &Readings, _: &Readings, _: &mut TickLine, _: &mut Rows) {}
 }

@@ -21,7 +21,7 @@ pub(crate) struct Class {
     pub(crate) since: Timestamp,
 }
 
-/// Who is in a class.
+/// The membership of a target in a class.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) class: ClassName,
@@ -29,22 +29,22 @@ pub(crate) struct Member {
     pub(crate) since: Timestamp,
 }
 
-/// What one policy wants.
+/// The classes and members of one policy.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyClasses {
     pub(crate) holder: Holder,
-    /// In the order in which they were defined: where a processor has too few, the first ones get theirs.
+    /// In the order in which they were defined: if the processor has too few CLOSIDs, the first ones get theirs.
     pub(crate) classes: Vec<Class>,
     pub(crate) members: BTreeMap<Target, Member>,
 }
 
-/// What all policies want, the highest priority first.
+/// The classes of all policies, the highest priority first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WantedClasses {
     declared: Vec<PolicyClasses>,
 }
 
-/// What a policy that declares anew has not declared yet.
+/// The classes and members that a policy has not declared again yet, while it stages all that it wants.
 #[derive(Debug, Default)]
 pub(crate) struct Undeclared {
     classes: BTreeSet<ClassName>,
@@ -71,7 +71,7 @@ impl WantedClasses {
         self.declared.iter()
     }
 
-    /// All that a policy declared before.
+    /// All classes and members that a policy has declared.
     pub(crate) fn undeclared(&self, policy: &str) -> Undeclared {
         let Some(declared) = self.of(policy) else { return Undeclared::default() };
         Undeclared {
@@ -99,7 +99,7 @@ impl WantedClasses {
         &mut self.declared[place]
     }
 
-    /// Takes what a policy staged of classes; anything else is none of its business.
+    /// Takes a policy's setting if it is about classes, and ignores others.
     pub(crate) fn take(&mut self, holder: &Holder, setting: Setting, undeclared: &mut Undeclared, now: Timestamp) {
         let declared = self.change(holder);
         match setting {
@@ -159,14 +159,14 @@ impl WantedClasses {
         self.of(policy).into_iter().flat_map(|declared| declared.members.keys().copied())
     }
 
-    /// A member that its policy may not have.
+    /// Removes a member that its policy may no longer act on.
     pub(crate) fn unassign(&mut self, policy: &str, target: Target) {
         if let Some(declared) = self.declared.iter_mut().find(|declared| *declared.holder.policy == *policy) {
             declared.members.remove(&target);
         }
     }
 
-    /// The target is gone.
+    /// Forgets a target that is gone.
     pub(crate) fn forget(&mut self, target: Target) {
         for declared in &mut self.declared {
             declared.members.remove(&target);
@@ -185,7 +185,7 @@ impl WantedClasses {
         })
     }
 
-    /// What the host is to do. A paused pod stays where it is, as long as its class stays; one in a protected namespace is in none.
+    /// The classes for the host. A paused pod stays in its class as long as the class exists; a pod in a protected namespace is in none.
     pub(crate) fn arrange(&self, pods: &PodTable, placed: &BTreeMap<ContainerId, Place>) -> Vec<WantedClass> {
         let mut wanted = Vec::new();
         let mut places: BTreeMap<(&str, &ClassName), usize> = BTreeMap::new();

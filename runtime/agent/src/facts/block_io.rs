@@ -1,4 +1,4 @@
-//! Block devices and volumes of pods, as facts and recordings have them.
+//! Block devices and volumes of pods, in the format of facts and recordings.
 
 use qosm_model::block_io::{BlockDevice, DeviceNumber};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct DeviceFacts {
-    /// The kernel's numbers of it, e.g. `8:16`.
+    /// Major and minor number of the device, e.g. `8:16`.
     pub device: Numbers,
-    /// What it is called below `/dev`, the kernel's own name first.
+    /// Names of the device below `/dev`, the kernel's own name first.
     pub names: Vec<String>,
     /// The names of its partitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -17,10 +17,10 @@ pub struct DeviceFacts {
     /// LVM volume groups that have data on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_groups: Vec<String>,
-    /// What `io.cost.qos` says of it without qosm, behind the numbers; `None` = nothing.
+    /// The device's line of `io.cost.qos` without qosm, after the device number; `None` = no line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_qos: Option<String>,
-    /// The same of `io.cost.model`.
+    /// The same for `io.cost.model`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_model: Option<String>,
 }
@@ -31,7 +31,7 @@ pub struct DeviceFacts {
 pub struct VolumeFacts {
     /// `namespace/name`.
     pub pod: String,
-    /// The name of its directory at the kubelet.
+    /// Name of the volume's directory at the kubelet.
     pub name: String,
     /// The numbers of the disk.
     pub device: Numbers,

@@ -1,9 +1,9 @@
-//! Objects as manifests from which they are read again.
+//! Writes objects as manifests from which the same objects are read again.
 
 use qosm_model::pod::{Node, NodeResource, PodLifecycle, RestartPolicy};
 use serde_json::{Map, Value, json};
 
-/// Writes a node as a manifest from which the same node is read again, but for its zones.
+/// Writes a node as a manifest from which the same node is read again, except for its zones.
 pub fn node_manifest(node: &Node) -> Value {
     let amounts = |amount: fn(&NodeResource) -> Option<i64>| -> Map<String, Value> {
         let text = |resource: &NodeResource| {
@@ -26,7 +26,7 @@ pub fn node_manifest(node: &Node) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
 }
 
-/// Writes a node's zones as a manifest from which they are read again; `None` = it has none.
+/// Writes a node's zones as a manifest from which they are read again; `None` if the node has no zones.
 pub fn topology_manifest(node: &Node) -> Option<Value> {
     let text = |name: &str, amount: i64| if name == "cpu" { format!("{amount}m") } else { amount.to_string() };
     let resource = |own: &NodeResource| {
@@ -49,7 +49,7 @@ pub fn topology_manifest(node: &Node) -> Option<Value> {
     })
 }
 
-/// What is not said is left out.
+/// Adds the lifecycle of a pod to its manifest. Fields that are not set are left out.
 pub(super) fn write_lifecycle(
     lifecycle: &PodLifecycle,
     metadata: &mut Map<String, Value>,
@@ -61,7 +61,7 @@ pub(super) fn write_lifecycle(
         metadata.insert("creationTimestamp".to_owned(), created.into());
     }
     if *deleting {
-        // When that was does not matter to a policy.
+        // The time of the deletion does not matter to policies.
         let at = created.and_then(time).or_else(|| time(0)).unwrap_or_default();
         metadata.insert("deletionTimestamp".to_owned(), at.into());
     }
@@ -73,7 +73,7 @@ pub(super) fn write_lifecycle(
         }
     }
     if let Some(owner) = owner {
-        // Only of a mirror pod's owner the API version counts.
+        // The API version counts only for the owner of a mirror pod.
         let api_version = if owner.kind == "Node" { "v1" } else { "" };
         metadata.insert(
             "ownerReferences".to_owned(),

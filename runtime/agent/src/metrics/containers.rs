@@ -1,4 +1,4 @@
-//! Series of single containers, for who wants them: made of what they use when somebody scrapes, and bounded in number.
+//! Optional series per container, computed from the usage at a scrape and limited in number.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::Catalogue;
 use crate::report::{ContainerUsage, HeldUsage, NodeUsage, WireValue};
 
-/// Their names as printed, for the documentation's test.
+/// The printed names of the series, for the test of the documentation.
 pub(super) const NAMES: [&str; 8] = [
     "qosm_container_cpu_periods_total",
     "qosm_container_cpu_throttled_periods_total",
@@ -24,7 +24,7 @@ pub(super) const NAMES: [&str; 8] = [
     "qosm_containers_left_out",
 ];
 
-/// None of the names that a scrape gives to the agent's own pod.
+/// Labels that differ from those that a scrape adds for the agent's own pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ContainerLabels {
     pod_namespace: String,
@@ -40,7 +40,7 @@ struct HeldLabels {
     knob: String,
 }
 
-/// What is printed of one look at the node.
+/// The series of one scrape.
 #[derive(Default)]
 struct Series {
     periods: Family<ContainerLabels, Counter>,
@@ -53,7 +53,7 @@ struct Series {
     left_out: Gauge,
 }
 
-/// The series of at most so many containers, the first by name.
+/// The series of at most `most` containers, the first by name.
 pub(crate) fn text(usage: &NodeUsage, most: usize) -> String {
     let series = Series::default();
     let all = || usage.pods.iter().flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)));
@@ -82,7 +82,7 @@ impl Series {
         if let Some(quota) = container.quota {
             let float = |micros: u64| f64::from(u32::try_from(micros).unwrap_or(u32::MAX));
             let cores = |quota_usec: u64| float(quota_usec) / float(quota.period_usec.max(1));
-            // No limit is no series: no number stands for it.
+            // Without a limit there is no series, since no number stands for "unlimited".
             for (family, quota_usec) in [(&self.quota, quota.quota_usec), (&self.baseline, quota.baseline_usec)] {
                 if let Some(quota_usec) = quota_usec {
                     family.get_or_create(&label).set(cores(quota_usec));

@@ -1,4 +1,4 @@
-//! The agent's own use, under the names that all Prometheus clients have for it: without a prefix.
+//! The agent's own usage, under the names that all Prometheus clients use for it, without a prefix.
 
 use std::sync::atomic::AtomicU64;
 

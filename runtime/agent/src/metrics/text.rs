@@ -1,13 +1,13 @@
-//! The two forms in which metrics are scraped. The client library writes OpenMetrics; who does not ask for that gets Prometheus' older text.
+//! The two formats of metrics. The client library writes OpenMetrics; clients that do not ask for it get Prometheus' older text format.
 
-/// What `Accept` has where OpenMetrics is understood.
+/// The part of `Accept` by which a client asks for OpenMetrics.
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text";
 /// The content type of OpenMetrics.
 pub(super) const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The content type of the older text.
+/// The content type of the older text format.
 pub(super) const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// OpenMetrics as Prometheus' text: a counter's family has the name of its series, there are no units, and an info is a gauge.
+/// Converts OpenMetrics to Prometheus' text: a counter's family has the name of its series, there are no units, and an info is a gauge.
 pub(super) fn prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help: Option<(&str, &str)> = None;

@@ -1,4 +1,4 @@
-//! The thread against a runtime's socket, and a loop's end of the channel.
+//! Tests of the NRI thread with a fake runtime, and with the loop's end of the channel.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -29,7 +29,7 @@ fn links(requests: &Receiver<Request>) -> Vec<RuntimeLink> {
     requests.try_iter().filter_map(link).collect()
 }
 
-/// Plays a runtime that listens on a socket of the thread's.
+/// Plays a runtime that listens on the thread's socket. Returns the reported links and the metrics.
 fn play<F: Future<Output = ()>>(runtime: impl FnOnce(UnixListener) -> F) -> (Vec<RuntimeLink>, String) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("nri.sock");
@@ -76,7 +76,7 @@ fn after_a_restart_of_the_runtime_the_plugin_registers_again() {
             runtime.accept(name, &[container("a")]).await;
             runtime.break_off(&container("b")).await;
         }
-        // Registered anew once more: by then both disconnections were reported.
+        // The plug-in registers once more: by then both disconnections were reported.
         accept(&listener).await.accept("containerd", &[]).await;
     });
     let reported: Vec<String> = links

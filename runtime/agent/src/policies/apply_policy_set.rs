@@ -12,9 +12,9 @@ use crate::policy_set::resolved::{LoadFailed, PendingUpdate, PolicySet, Resolved
 use crate::saved_state::SavedState;
 
 impl Policies {
-    /// Applies a policy set. A policy whose module and grants stay keeps running, at most with another configuration; another module is tried out
-    /// first; one whose grants or bounds change starts anew at once with what it saved, and its leases stay until its first
-    /// evaluation, which declares anew what it wants; one that is gone, or put into the shadow, releases what it holds.
+    /// Applies a policy set. A policy whose module and grants stay the same keeps running, possibly with another configuration. Another
+    /// module runs as a canary first. A policy whose grants or limits change restarts at once with its saved state, and its leases stay
+    /// until its first evaluation, which stages all that it wants. A policy that is gone, or becomes a shadow, releases its leases.
     pub(crate) fn apply_policy_set(&mut self, set: PolicySet, saved: &dyn Fn(&str) -> SavedState, at: &Context<'_>) {
         self.changes.reach = true;
         let PolicySet { policies: resolved, load_failed, problems, number } = set;
@@ -22,13 +22,13 @@ impl Policies {
         let mut running: BTreeMap<Arc<str>, Policy> =
             std::mem::take(&mut self.running).into_iter().map(|policy| (Arc::clone(policy.name()), policy)).collect();
         let mut refused = Vec::new();
-        // A canary is no reason to look through all pods.
+        // A canary does not change the problems of pods.
         let mut changes_problems = self.set_problems != problems;
         let mut canaries = std::mem::take(&mut self.canaries);
         for ResolvedPolicy { policy: loaded, generation, pending_update, is_fallback } in resolved {
             let name = loaded.config.name.clone();
             let (loaded, pending_update, is_fallback) = match (self.refused.get(&name), is_fallback) {
-                // It was resolved before its failure was known.
+                // The policy set was resolved before the failure was known.
                 (Some((digest, why)), false) if digest == loaded.module.digest() => {
                     let module = loaded.origin.reference.to_string();
                     let pending_update = PendingUpdate { generation, module, is_pending: false, why: why.clone() };
@@ -60,7 +60,7 @@ impl Policies {
                     policy.take_entry(loaded);
                     policy
                 }
-                // Its place is taken when it has shown that it works; until then the one that runs goes on as it is.
+                // The new version is promoted once it has shown that it works; until then the running version stays as it is.
                 Some(mut policy) if policy.is_replaced_by(&loaded) => {
                     match canaries.iter().position(|canary| canary.is_of(&loaded, &grants)) {
                         Some(place) => self.canaries.push(canaries.swap_remove(place).of_generation(generation)),
@@ -111,7 +111,7 @@ impl Policies {
         self.changes.problems |= changes_problems;
     }
 
-    /// The order of evaluation is part of what a replay must reproduce. A shadow that cannot be paired does not run.
+    /// Sorts the policies, because a replay must reproduce the order of evaluation. A shadow that cannot be paired does not run.
     fn order(&mut self, at: &Context<'_>) {
         self.running.sort_by(Policy::before);
         while let Err(error) = pair(&mut self.running, &self.load_failed) {

@@ -1,10 +1,10 @@
-//! Canaries and rollback windows: how another version of a policy takes the place of one that runs.
+//! Canaries and rollback windows: how a new version of a policy replaces the running one.
 //!
-//! The new version is configured and evaluated once on a thread of its own, on the columns of the last step and without effect; the
+//! The new version is configured and evaluated once on a separate thread, on the columns of the last step and without effect; the
 //! loop does not wait for it. If this dry run succeeds, the new version is evaluated at its policy's next turn. It stages what it did
 //! not stage in the dry run, and knobs that it does not want are released in the same transaction. If that evaluation fails, the
-//! version before is evaluated in the same step. Then the rollback window opens: if the new version fails within it, the version
-//! before comes back. In each tick exactly one version holds the policy's knobs; they are not released in between.
+//! previous version is evaluated in the same step. Then the rollback window opens: if the new version fails within it, the previous
+//! version comes back. In each tick exactly one version holds the policy's knobs; they are not released in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::saved_state::SavedState;
 use crate::sources::Sources;
 use crate::table::PodTable;
 
-/// Failures after which a canary is refused, and a version is rolled back within its window. One may be the node's fault.
+/// Number of failures after which a canary is refused, or a version is rolled back within its window. One failure may be the node's fault.
 const MAX_FAILURES: u64 = 2;
 
-/// A version that has yet to show that it works.
+/// A new version of a policy that is not promoted yet.
 pub(crate) struct Canary {
     name: Arc<str>,
     loaded: LoadedPolicy,
@@ -43,22 +43,22 @@ pub(crate) struct Canary {
 }
 
 enum CanaryPhase {
-    /// It is evaluated on what the next step reads, from this moment on.
+    /// The dry run begins at the end of the next step from this time on.
     Waiting(Micros),
-    /// It is under way on a thread of its own.
+    /// The dry run is running on its own thread.
     Away { thread: JoinHandle<DryRun>, begun: Instant },
-    /// It works so far, and counts when it is its policy's turn.
+    /// The dry run succeeded. The version is promoted at its policy's next turn.
     Ready(Box<Ready>),
 }
 
 struct Ready {
     policy: Policy,
-    /// What it staged in the dry run, and does not stage again.
+    /// What the version staged in the dry run, and does not stage again.
     staged: Vec<Staged>,
     seen: Seen,
 }
 
-/// What a version was made ready for.
+/// The state that the version was configured with.
 struct Seen {
     pods: PodTable,
     config_maps: Vec<ConfigMap>,
@@ -71,7 +71,7 @@ struct DryRun {
     seen: Seen,
 }
 
-/// A version that has just taken the place of another.
+/// The rollback window of a policy: the version that comes back if the new one fails.
 pub(crate) struct RollbackWindow {
     policy: String,
     before: LoadedPolicy,
@@ -81,13 +81,13 @@ pub(crate) struct RollbackWindow {
     until: Micros,
 }
 
-/// How long a dry run may take by the clock on the wall: it starts, configures and evaluates a module, each within the module's time
-/// limit, and on a node that has no CPU time to give each may take twenty times that.
+/// Maximum wall clock time of a dry run: it starts, configures and evaluates a module, each within the module's time
+/// limit, and on a node without free CPU time each may take twenty times that.
 fn max_duration(evaluation: Duration) -> Duration {
     evaluation.saturating_mul(4 * 20).max(Duration::from_secs(5))
 }
 
-/// The error of a dry run that takes too long. Its thread cannot be ended; it is abandoned.
+/// The error of a dry run that takes too long. Its thread cannot be stopped, and is abandoned.
 fn overdue(limit: Duration) -> String {
     format!("it has not ended after {} s", limit.as_secs())
 }
@@ -98,13 +98,13 @@ impl Canary {
         Self { name, loaded, grants, generation, failures: 0, phase: CanaryPhase::Waiting(Micros(0)) }
     }
 
-    /// Whether it is what this entry asks for as well.
+    /// Whether the canary has the module, the configuration and the grants of this entry.
     pub(crate) fn is_of(&self, loaded: &LoadedPolicy, grants: &Grants) -> bool {
         let same_module = self.loaded.module.digest() == loaded.module.digest();
         same_module && self.loaded.config == loaded.config && self.grants == *grants
     }
 
-    /// The same for another generation of its PolicyModule.
+    /// The same canary for another generation of its PolicyModule.
     pub(crate) fn of_generation(self, generation: Option<i64>) -> Self {
         Self { generation, ..self }
     }
@@ -123,7 +123,7 @@ impl Canary {
         self.loaded.module.imports().contains(&interface)
     }
 
-    /// Whether it is to be read a part of a signal.
+    /// Whether the canary reads a part of a signal.
     pub(crate) fn reads(&self, part: Part) -> bool {
         self.loaded.module.reads(part)
     }
@@ -138,7 +138,7 @@ impl Canary {
         }
     }
 
-    /// Makes it ready and evaluates it, on a thread of its own.
+    /// Begins the dry run on a separate thread: configures the version, and evaluates it.
     #[expect(clippy::disallowed_methods, reason = "a new module is tried, and an old one dropped, beside the loop")]
     fn begin(&mut self, engine: &Engine, saved: &SavedState, readings: &Readings, seen: Seen, now: Now) {
         let mut policy = Policy::new(self.loaded.clone(), self.grants.clone());
@@ -159,7 +159,7 @@ impl Canary {
         }
     }
 
-    /// Takes what came of it, if it is at an end.
+    /// Takes the result of the dry run, if it has ended. Returns an error if it failed, or takes too long.
     fn finish(&mut self) -> Result<(), (String, Health)> {
         let CanaryPhase::Away { thread, begun } = &self.phase else { return Ok(()) };
         if !thread.is_finished() {
@@ -181,10 +181,10 @@ impl Canary {
         }
     }
 
-    /// Takes a failure. The error comes back when it was one too many.
+    /// Counts a failure. Returns the error if the canary is to be refused.
     fn fails(&mut self, error: String, health: &Health) -> Result<(), String> {
         self.failures += 1;
-        // It waits as any policy does before it is tried again.
+        // The canary backs off as any policy does before it is tried again.
         match health {
             Health::BackingOff { until, .. } if self.failures < MAX_FAILURES => {
                 self.phase = CanaryPhase::Waiting(*until);
@@ -196,7 +196,7 @@ impl Canary {
 }
 
 impl Ready {
-    /// Sends it what has changed since its dry run.
+    /// Updates the version with what has changed since its dry run, and drops settings whose target is gone.
     fn catch_up(&mut self, pods: &PodTable, sources: &Sources) {
         let Self { policy, staged, seen } = self;
         if sources.node != seen.node {
@@ -228,13 +228,13 @@ impl Ready {
 }
 
 impl Policies {
-    /// Starts a canary from the next step on.
+    /// Adds a canary. Its dry run begins at the end of the next step.
     pub(super) fn start_canary(&mut self, canary: Canary) {
         tracing::info!(policy = %canary.name, module = %canary.loaded.module.digest(), "another version is tried out");
         self.canaries.push(canary);
     }
 
-    /// Begins the evaluation, without effect, of the versions that wait for one. The last thing in a step.
+    /// Begins the dry runs of the versions that wait for one, as the last thing in a step.
     pub(crate) fn begin_dry_runs(&mut self, readings: &Readings, pods: &PodTable, sources: &Sources, now: Now) {
         for canary in &mut self.canaries {
             if !matches!(canary.phase, CanaryPhase::Waiting(from) if from <= now.monotonic) {
@@ -247,7 +247,7 @@ impl Policies {
         }
     }
 
-    /// Takes what came of the canaries' evaluations.
+    /// Takes the results of dry runs that have ended.
     pub(crate) fn finish_dry_runs(&mut self, metrics: &Metrics) {
         for mut canary in std::mem::take(&mut self.canaries) {
             match canary.finish() {
@@ -268,7 +268,7 @@ impl Policies {
         }
     }
 
-    /// Whether a version waits for the turn of this policy.
+    /// Whether a canary is ready and waits for the turn of this policy.
     pub(super) fn has_ready_canary(&self, policy: &Policy) -> bool {
         let is_ready = |canary: &Canary| matches!(canary.phase, CanaryPhase::Ready(_)) && canary.name == *policy.name();
         policy.mode().is_active() && self.canaries.iter().any(is_ready)
@@ -318,7 +318,7 @@ impl Policies {
         self.reorder(at.metrics);
     }
 
-    /// Notes and logs that a version is refused.
+    /// Records and logs that a version is refused.
     fn refuse(&mut self, name: &str, failed: &LoadedPolicy, generation: Option<i64>, why: String) {
         let digest = *failed.module.digest();
         tracing::error!(policy = name, module = %digest, error = why, "the version before runs on");
@@ -359,8 +359,8 @@ impl Policies {
         self.changes.watches = true;
     }
 
-    /// Has the version that waits for a policy's turn take its place, if there is one and it still works. `false`: the one that runs is
-    /// to be evaluated.
+    /// Promotes the canary that waits for a policy's turn, if there is one and it still works. Returns `None` if the running version is to
+    /// be evaluated.
     pub(super) fn promote(&mut self, place: usize, readings: &Readings, at: &Context<'_>) -> Option<StagedPolicy> {
         let name = self.running.get(place).map(|policy| Arc::clone(policy.name()))?;
         let is_ready = |canary: &Canary| matches!(canary.phase, CanaryPhase::Ready(_)) && canary.name == name;
@@ -400,7 +400,7 @@ impl Policies {
         let until = Micros(at.config.swaps.rollback_window().0.saturating_add(at.now.monotonic.0));
         let place = self.rollback_windows.iter().position(|other| other.policy == name);
         match place.map(|place| self.rollback_windows.remove(place)) {
-            // The replaced version was never verified: the one that it would be rolled back to still counts.
+            // The replaced version was never verified, so the window keeps the version that it would be rolled back to.
             Some(earlier) => {
                 let is_back = *earlier.before.module.digest() == digest;
                 self.rollback_windows.extend((!is_back).then_some(RollbackWindow { until, ..earlier }));
@@ -417,7 +417,7 @@ impl Policies {
         at.metrics.swapped("switched");
         tracing::info!(policy = name, from = %digest_before, "another version took its place; its rollback window is open");
         self.is_unordered = true;
-        // To take an instance apart takes as long as several evaluations; without a thread for it, the loop does it after all.
+        // Dropping an instance takes as long as several evaluations, so a separate thread does it. Without a thread, the loop does.
         if let Err(error) = Builder::new().name("drop-policy".to_owned()).spawn(move || drop(before)) {
             tracing::debug!(%error, "no thread to take the version before apart on");
         }
@@ -427,7 +427,7 @@ impl Policies {
 
 #[cfg(test)]
 impl Policies {
-    /// Waits until the evaluations without effect that are under way are at an end.
+    /// Waits until all dry runs have ended.
     pub(crate) fn wait_for_dry_runs(&self) {
         let is_under_way =
             |canary: &Canary| matches!(&canary.phase, CanaryPhase::Away { thread, .. } if !thread.is_finished());
@@ -437,7 +437,7 @@ impl Policies {
     }
 }
 
-/// Sends a policy the current pods and layers.
+/// Configures a policy with the current pods and layers.
 pub(super) fn make_ready(policy: &mut Policy, pods: &PodTable, sources: &Sources) {
     policy.reconfigure(&sources.config_maps, &sources.node, pods);
     for id in pods.ids() {

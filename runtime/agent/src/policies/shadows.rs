@@ -24,7 +24,7 @@ use crate::table::PodTable;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShadowError {
-    /// `shadowOf` beside a policy that counts.
+    /// `shadowOf` is set for an active policy.
     #[error("policy `{0}` has `shadowOf` but is active; add `mode: shadow`, or take `shadowOf` away")]
     NotAShadow(String),
     /// `shadowOf` names no active policy.
@@ -32,15 +32,15 @@ pub enum ShadowError {
     Unknown {
         /// The shadow.
         policy: String,
-        /// What it names.
+        /// The policy that `shadowOf` names.
         of: String,
-        /// What there is.
+        /// Names of the active policies.
         known: String,
     },
 }
 
-/// Finds out which active policy each shadow is compared with: the one that its entry names, else the first whose module gives
-/// itself the same name. A shadow that saved nothing yet begins with what that policy saved, as a new version of it would.
+/// Finds out which active policy each shadow is compared with: the one that its entry names, else the first whose module has
+/// the same name. A shadow without saved state begins with the saved state of that policy, as a new version of it would.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub(super) fn pair(policies: &mut [Policy], load_failed: &[LoadFailed]) -> Resul
             Some(named) => active().find(|other| **other.name() == *named),
             None => active().find(|other| other.description.name == policy.description.name),
         };
-        // A policy that is there but was not loaded holds nothing: then all that the shadow asks for is its own.
+        // A policy that is configured but not loaded holds nothing: all that the shadow asks for counts as a difference.
         let is_unloaded = |of: &str| load_failed.iter().any(|other| other.mode.is_active() && other.policy == of);
         let of = match (found, named) {
             (Some(found), _) => Some(Arc::clone(found.name())),
@@ -90,7 +90,7 @@ pub(super) fn pair(policies: &mut [Policy], load_failed: &[LoadFailed]) -> Resul
 }
 
 impl Policies {
-    /// Evaluates shadows, and returns what they want and did not want before. However long one takes, what counts is written by then.
+    /// Evaluates shadows, and returns what they want and did not want before. Settings of active policies are written by then.
     pub(crate) fn evaluate_shadows(
         &mut self,
         due: Vec<(usize, Cause)>,
@@ -108,8 +108,8 @@ impl Policies {
         decisions
     }
 
-    /// Takes what a shadow staged: its leases change, and nothing else does. What a module may stage is taken apart field by field,
-    /// so that a control added to it has to be kept from the node here.
+    /// Takes what a shadow staged: only its own leases change. `Staged` is destructured field by field, so that a new kind of
+    /// request has to be kept from the node here.
     fn take_shadowed(
         &mut self,
         place: usize,
@@ -123,7 +123,7 @@ impl Policies {
         let (holder, key) = (policy.holder.clone(), policy.state_key());
         policy.module_log.write_all(&holder.policy, &staged, now.monotonic);
         let Some(shadow) = &mut policy.shadow else { return };
-        // What it wanted before, of all that it may want differently now.
+        // The values that the shadow wanted before, for all knobs that may have changed.
         let mut knobs: BTreeMap<(Target, Knob), Option<Value>> = BTreeMap::new();
         let earlier = shadow.totals.resources_withheld.clone();
         if anew {
@@ -149,10 +149,10 @@ impl Policies {
                         knobs.entry((target, knob)).or_insert_with(|| wanted(&shadow.leases, target, knob));
                         shadow.leases.release(&holder.policy, target, knob);
                     }
-                    // It sees no progress: to it, the migration waits in line.
+                    // The shadow sees no progress: to it, the migration is queued.
                     Setting::Migrate(_) => shadow.totals.migrations_withheld += 1,
                     Setting::StopMigration { container: _ } => {}
-                    // Nor does it see classes of its own: to it, none is in force.
+                    // Nor does the shadow see classes of its own: to it, none is in force.
                     Setting::DefineClass { .. } | Setting::AssignClass { .. } => shadow.totals.classes_withheld += 1,
                     Setting::UndefineClass { class: _ } | Setting::ReleaseClass { target: _ } => {}
                     Setting::Publish { name, offer, reason } => {
@@ -195,14 +195,14 @@ impl Policies {
             ShadowDecision::of_resource(&holder.policy, name, published.map(|(offer, reason)| (offer, &**reason)))
         });
         let asked: Vec<_> = asked.chain(evictions).collect();
-        // At the rate of a module's own lines: a shadow that asks for something else each time must not fill the node's disk.
+        // Limited to the rate of the module's own log: a shadow that asks for something else each time must not fill the node's disk.
         let line = |decision: &ShadowDecision| LogLine { level: LogLevel::Info, message: decision.to_string() };
         let lines: Vec<_> = asked.iter().map(line).collect();
         policy.module_log.write(&holder.policy, &lines, 0, now.monotonic);
         decisions.extend(asked);
     }
 
-    /// Compares each shadow that runs with what it stands beside.
+    /// Compares each shadow that runs with its active policy, or with the values in force.
     pub(crate) fn compare_shadows(&mut self, leases: &Leases, metrics: &Metrics, now: Now) {
         for policy in &mut self.running {
             let name = Arc::clone(policy.name());
@@ -226,7 +226,7 @@ impl Policies {
     }
 }
 
-/// What a shadow wants of a knob.
+/// The value that a shadow wants for a knob; `None` if it does not hold the knob.
 fn wanted(leases: &Leases, target: Target, knob: Knob) -> Option<Value> {
     leases.effective(target, knob).map(|lease| lease.value)
 }

@@ -1,4 +1,4 @@
-//! How policies take each other's places, by values: modules that work or fail, one tick a second on a clock of the test.
+//! Tests of how versions replace each other: modules that work or fail, one tick a second on a simulated clock.
 
 mod guest;
 
@@ -69,10 +69,10 @@ struct Env {
     seconds: u64,
 }
 
-/// What came of the policy in one tick.
+/// What the policy did in one tick.
 #[derive(Debug, PartialEq, Eq)]
 enum Tick {
-    /// It staged these weights, as all that it wants (`true`) or beside what it wanted before.
+    /// It staged these weights, as all that it wants (`true`) or in addition to what it wanted before.
     Staged(Vec<i64>, bool),
     Released,
     /// It was not evaluated, or failed.
@@ -97,7 +97,7 @@ impl Env {
         Now { monotonic, uptime: Some(monotonic), ..Now::default() }
     }
 
-    /// A second later: what the agent's step does with its policies.
+    /// Advances by a second, and does what the agent's step does with its policies.
     fn tick(&mut self) -> Tick {
         self.seconds += 1;
         let now = self.now();
@@ -131,7 +131,7 @@ impl Env {
         (0..number).map(|_| self.tick()).collect()
     }
 
-    /// A policy set that asks for these.
+    /// Applies a policy set with these policies.
     fn ask_for(&mut self, policies: &[&LoadedPolicy]) {
         let now = self.now();
         let Self { policies: all, pods, sources, config, metrics, .. } = self;
@@ -150,7 +150,7 @@ impl Env {
         self.policies.find(NAME).unwrap()
     }
 
-    /// The module that runs.
+    /// Name of the running module.
     fn runs(&self) -> String {
         self.policy().description.name.clone()
     }
@@ -203,7 +203,7 @@ fn a_version_counts_at_its_policys_turn_after_one_evaluation_without_effect() {
     assert_eq!(env.not_taken(), "generation 7 is not there yet: it is evaluated once before it counts");
     assert_eq!(env.tick(), Tick::Staged(vec![100], false), "the first one counts");
     assert_eq!(env.runs(), "first");
-    // What it asked for without effect counts together with what it asks for now, and anything else is released.
+    // What the version staged in the dry run takes effect together with what it stages now, and anything else is released.
     assert_eq!(env.tick(), Tick::Staged(vec![200, 200], true));
     assert_eq!((env.runs().as_str(), env.not_taken().as_str()), ("second", ""));
     assert_eq!((env.policy().evaluations, env.policy().failures), (1, 0), "it is counted from its turn on");
@@ -212,7 +212,7 @@ fn a_version_counts_at_its_policys_turn_after_one_evaluation_without_effect() {
 
 #[test]
 fn a_version_that_fails_before_it_counts_is_refused_and_each_tick_has_a_policy_in_charge() {
-    // It fails without effect; it fails at its turn.
+    // The version fails in its dry run, or at its turn.
     for call in [1, 2] {
         let mut env = Env::new(version("first", Does::Idles));
         env.tick();
@@ -253,7 +253,7 @@ fn a_version_that_fails_within_its_rollback_window_gives_way_and_one_that_fails_
         let mut env = Env::new(version("first", Does::Weighs(100)));
         env.config.swaps.rollback_seconds = window;
         env.tick();
-        // It is evaluated once without effect, counts once, and fails from its third call on.
+        // The version has a dry run, is promoted, and fails from its third call on.
         env.ask_for(&[&version("second", Does::TrapsFrom(3))]);
         env.ticks(2);
         env.policies.take_changes();

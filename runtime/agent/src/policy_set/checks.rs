@@ -1,11 +1,11 @@
-//! Problems of a policy set as a whole: each of its policies could run by itself.
+//! Checks of a policy set as a whole, after each of its policies was checked by itself.
 
 use std::collections::BTreeSet;
 
 use super::PolicySet;
 use crate::policy_set::resolved::LoadFailed;
 
-/// A shadow of a policy that does not run cannot be compared.
+/// Moves shadows to `load_failed` if no active policy has the name in their `shadow_of`.
 pub(super) fn check_shadows(set: &mut PolicySet) {
     let active: BTreeSet<String> = (set.policies.iter().map(|resolved| &resolved.policy.config))
         .filter(|config| config.mode.is_active())

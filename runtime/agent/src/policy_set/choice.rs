@@ -1,4 +1,4 @@
-//! Choosing: what of a PolicyModule runs on this node, the current specification or the one that was applied earlier.
+//! Chooses which specification of a PolicyModule runs on this node: the current one, or the one that was applied earlier.
 
 use qosm_cluster::PolicyModule;
 use qosm_cluster::policy_module::{FailurePolicy, ModuleMode, PolicyModuleSpec, RequiredKeys, Rollout};
@@ -11,7 +11,7 @@ use crate::config::{ModuleVerification, OnFailure, PolicyConfig, PolicyMode};
 /// The specification that a node applied last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct AppliedSpec {
-    /// Of the object: one that was deleted and made again is another.
+    /// UID of the object: an object that was deleted and created again is a different one.
     pub(super) uid: Option<String>,
     pub(super) generation: i64,
     pub(super) spec: PolicyModuleSpec,
@@ -23,7 +23,7 @@ pub(super) struct AppliedSpec {
 pub(super) enum Choice {
     /// Nothing.
     None,
-    /// What was applied earlier.
+    /// The specification that was applied earlier.
     Keep(AppliedSpec),
     /// The specification as it stands; if that cannot be loaded, what was applied earlier.
     Apply { now: AppliedSpec, before: Option<AppliedSpec> },
@@ -33,7 +33,7 @@ pub(super) enum Choice {
 ///
 /// # Errors
 ///
-/// What about its selector cannot be understood; what was applied earlier stays.
+/// When its selector is invalid; the choice is then to keep what was applied earlier.
 pub(super) fn choose(
     module: &PolicyModule,
     node: &Node,
@@ -62,7 +62,7 @@ pub(super) fn choose(
     }
 }
 
-/// The entry that a PolicyModule comes to.
+/// Converts a PolicyModule to an entry.
 pub(super) fn entry(name: &str, spec: &PolicyModuleSpec) -> PolicyConfig {
     let limits = spec.limits.unwrap_or_default();
     PolicyConfig {

@@ -1,7 +1,7 @@
-//! Compiles modules in parallel: one that takes a minute does not keep the others from starting.
+//! Compiles modules in parallel, so that a module that takes a minute does not keep the others from starting.
 //!
-//! A resolution waits a moment for a module. One that is not ready by then is reported as being compiled, and the set is resolved
-//! again when it is.
+//! A resolution waits a moment for a module. A module that is not ready by then is reported as being compiled, and the set is resolved
+//! again when it is ready.
 #![expect(
     clippy::disallowed_methods,
     reason = "threads of their own that compile modules, and how long they keep what was made"
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use qosm_engine::{Compiler, Digest, Engine, EngineError, Module, ModuleCache};
 use qosm_model::protocol::Description;
 
-/// Modules that are compiled at a time.
+/// Maximum number of modules that are compiled at the same time.
 const MAX_COMPILING: usize = 4;
 /// How long a module that is not taken is kept.
 const RETENTION: Duration = Duration::from_secs(600);
@@ -22,10 +22,10 @@ const RETENTION: Duration = Duration::from_secs(600);
 /// The result of a compilation.
 pub(super) type Compiled = Result<(Module, Description), EngineError>;
 
-/// Turns bytes into a module; it runs on a thread of its own.
+/// Compiles bytes to a module, on a thread of the pool.
 type Compile = dyn Fn(&[u8]) -> Compiled + Send + Sync;
 
-/// Where modules are compiled.
+/// A pool of threads that compile modules.
 pub(super) struct CompilePool(Arc<Shared>);
 
 struct Shared {
@@ -77,12 +77,12 @@ impl CompilePool {
         Self(Arc::new(Shared { compile, ready, state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// Makes a module at once: one that is compiled already.
+    /// Makes a module that is in the cache, on the calling thread.
     pub(super) fn compile(&self, wasm: &[u8]) -> Compiled {
         (self.0.compile)(wasm)
     }
 
-    /// Begins with a module, unless it is known already.
+    /// Begins to compile a module, unless it is known already.
     pub(super) fn begin(&self, module: Digest, wasm: &[u8]) {
         let mut state = self.0.state();
         state.done.retain(|_, (since, _)| since.elapsed() < RETENTION);
@@ -95,7 +95,7 @@ impl CompilePool {
             match std::thread::Builder::new().name("compile".to_owned()).spawn(move || shared.work()) {
                 Ok(_) => state.threads += 1,
                 Err(error) if state.threads == 0 => {
-                    // No other thread would take it.
+                    // No other thread would compile it.
                     state.waiting.clear();
                     tracing::warn!(%error, "no thread to compile a module on; it is tried again");
                 }
@@ -104,7 +104,7 @@ impl CompilePool {
         }
     }
 
-    /// A module that was begun, if it is ready until then; each once.
+    /// Waits for a module until `until`; `None` = it is not ready. Each result is returned once.
     pub(super) fn take(&self, module: &Digest, until: Instant) -> Option<Compiled> {
         let mut state = self.0.state();
         loop {
@@ -199,7 +199,7 @@ mod tests {
     fn no_more_than_some_are_compiled_at_a_time() {
         let (count, most) = (Arc::new(Mutex::new((0_usize, 0_usize))), 5 * MAX_COMPILING);
         let counted = Arc::clone(&count);
-        // Each waits until as many as may be are at work.
+        // Each compilation waits until the maximum number of them runs.
         let full = Barrier::new(MAX_COMPILING);
         let compile = move |_: &[u8]| {
             {

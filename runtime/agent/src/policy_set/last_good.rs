@@ -31,17 +31,17 @@ impl LastGood {
         Self { state, written: (applied.clone(), verified.clone()), applied, verified }
     }
 
-    /// The folder of both.
+    /// The folder of both files.
     pub(super) fn state(&self) -> &Dir {
         &self.state
     }
 
-    /// The module that worked last.
+    /// The module of a policy that was verified last.
     pub(super) fn verified(&self, policy: &str) -> Option<String> {
         self.verified.get(policy).cloned()
     }
 
-    /// Notes that a module works.
+    /// Records that a module works.
     pub(super) fn set_verified(&mut self, policy: &str, module: Option<String>) {
         match module {
             Some(module) => drop(self.verified.insert(policy.to_owned(), module)),
@@ -49,7 +49,7 @@ impl LastGood {
         }
     }
 
-    /// Writes down what has changed, each file in one piece.
+    /// Writes the files that have changed, each atomically.
     pub(super) fn write(&mut self) {
         if self.written.0 != self.applied && write(&self.state, APPLIED, &self.applied) {
             self.written.0.clone_from(&self.applied);
@@ -60,7 +60,7 @@ impl LastGood {
     }
 }
 
-/// One entry that cannot be read, of an agent of another version, does not cost the others.
+/// Reads a file. Entries that cannot be read, such as those of another version of the agent, are skipped.
 fn read<T: DeserializeOwned>(state: &Dir, file: &str) -> BTreeMap<String, T> {
     let Ok(text) = state.read(file) else { return BTreeMap::new() };
     match serde_json::from_slice::<BTreeMap<String, serde_json::Value>>(&text) {

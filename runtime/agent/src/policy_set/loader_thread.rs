@@ -24,14 +24,14 @@ const MIN_RESOLVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which the agent's own file is checked for changes.
 const FILE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What the sources ask for.
+/// The part of the sources that determines the policy set.
 #[derive(Clone, Debug, Default)]
 pub struct Desired {
     /// The PolicyModules.
     pub modules: Vec<PolicyModule>,
-    /// Those that cannot be read: the specification that was applied last is kept.
+    /// Names of PolicyModules that cannot be read: the specification that was applied last is kept.
     pub unread: BTreeSet<String>,
-    /// The node that they may select.
+    /// The node that PolicyModules may select.
     pub node: Node,
 }
 
@@ -54,15 +54,15 @@ impl Desired {
     }
 }
 
-/// What may change the policy set.
+/// Events that may change the policy set.
 pub enum LoaderEvent {
-    /// What the sources ask for.
+    /// The sources have changed.
     Desired(Box<Desired>),
-    /// An artefact was fetched, or could not be for now.
+    /// A fetch has ended, successful or not.
     Fetched,
     /// A module that was not ready is compiled, or cannot be compiled.
     Compiled,
-    /// `qosm policy swap`; `None` = the module before. The reply comes before anything is fetched.
+    /// `qosm policy swap`; `None` = the previous module. The reply comes before anything is fetched.
     Swap(String, Option<String>, oneshot::Sender<Result<Swapped, String>>),
     /// The running policies, and versions that failed.
     Running(BTreeMap<String, Running>, Vec<RolledBack>),
@@ -70,7 +70,7 @@ pub enum LoaderEvent {
     Retry(String),
 }
 
-/// The agent's own file, as far as it names policies; it may change while the agent runs.
+/// The policies in the agent's own file, which may change while the agent runs.
 pub struct EntriesFile {
     path: PathBuf,
     read: Box<dyn FnMut() -> Result<Vec<PolicyConfig>, String> + Send>,
@@ -79,13 +79,13 @@ pub struct EntriesFile {
 }
 
 impl EntriesFile {
-    /// A file, and what reads the entries out of it (with what flags say of them).
+    /// A file, and the function that reads its entries and applies command line flags to them.
     pub fn new(path: PathBuf, read: impl FnMut() -> Result<Vec<PolicyConfig>, String> + Send + 'static) -> Self {
         let seen = stamp(&path);
         Self { path, read: Box::new(read), seen, problem: None }
     }
 
-    /// The entries, if the file was changed since the last look. A file that makes no sense changes nothing but the problems.
+    /// Reads the file if it has changed since the last poll; `None` = unchanged, `Some(None)` = invalid, which changes only the problems.
     fn poll(&mut self) -> Option<Option<Vec<PolicyConfig>>> {
         let now = stamp(&self.path);
         if now == self.seen {
@@ -116,7 +116,7 @@ fn stamp(path: &std::path::Path) -> Option<(SystemTime, u64)> {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-/// The way to the loader's thread.
+/// Handle that sends events to the loader's thread.
 pub struct LoaderHandle {
     events: Sender<LoaderEvent>,
 }
@@ -161,9 +161,9 @@ struct LoaderThread {
     loader: ModuleLoader,
     file: Option<EntriesFile>,
     requests: Sender<Request>,
-    /// The newest request. Before the first nothing is known of PolicyModules.
+    /// The newest request; `None` = no PolicyModules are known yet.
     desired: Option<Desired>,
-    /// Whether an event arrived before it.
+    /// Whether an event arrived before the first request.
     is_deferred: bool,
     /// When to resolve without an event.
     again: Option<Instant>,
@@ -180,7 +180,7 @@ impl LoaderThread {
             let mut is_new = false;
             match events.recv_timeout(wait) {
                 Ok(first) => {
-                    // Of requests that arrived while a module was compiled the newest counts.
+                    // Of the requests that arrived during the last resolution, only the newest counts.
                     for event in std::iter::once(first).chain(events.try_iter()) {
                         is_new |= self.receive(event);
                     }
@@ -197,19 +197,19 @@ impl LoaderThread {
         }
     }
 
-    /// When to resolve without an event; never at once again, even where something is overdue.
+    /// When to resolve without an event: `MIN_RESOLVE_INTERVAL` after the last resolution or later, even if something is overdue.
     fn due(&self) -> Option<Instant> {
         let due = [self.again, self.loader.next_due()].into_iter().flatten().min()?;
         Some(self.resolved_at.map_or(due, |at| due.max(at + MIN_RESOLVE_INTERVAL)))
     }
 
-    /// Whether the policy set may change.
+    /// Handles an event. Returns whether the policy set may change.
     fn receive(&mut self, event: LoaderEvent) -> bool {
         match event {
             LoaderEvent::Desired(desired) => {
                 let is_same = match &self.desired {
                     Some(last) => last.is_same_as(&desired),
-                    // The set of the start is that of sources without PolicyModules.
+                    // The initial set is already that of sources without PolicyModules.
                     None => !desired.names_modules() && !self.loader.remembers_modules(),
                 };
                 self.desired = Some(*desired);
@@ -241,7 +241,7 @@ impl LoaderThread {
         true
     }
 
-    /// Resolves and sends a set; an error = the loop has ended.
+    /// Resolves a set and sends it to the loop. Returns an error if the loop has ended.
     fn resolve(&mut self) -> Result<(), ()> {
         // Before the sources have named the PolicyModules, those that were applied must not look deleted.
         self.resolved_at = Some(Instant::now());

@@ -11,13 +11,13 @@ use crate::config::PolicyConfig;
 use crate::old_names;
 use crate::policy_set::resolved::{RolledBack, Swapped};
 
-/// The file of both.
+/// The file of overrides and of failed versions.
 pub(super) const FILE: &str = "swaps.json";
 
-/// Versions of one policy that are remembered as failed.
+/// Maximum number of failed versions that are remembered for one policy.
 const MAX_FAILED: usize = 16;
 
-/// What was swapped, and what was rolled back.
+/// Swapped modules and failed versions, by policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Overrides {
@@ -27,7 +27,7 @@ pub(super) struct Overrides {
     rolled_back: BTreeMap<String, Vec<Failed>>,
 }
 
-/// A version that an entry does not get any more. It outlives the agent: after a start there is no former version to go back to.
+/// A version that an entry no longer gets. It is stored, because after a restart there is no previous version to go back to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Failed {
     entry: PolicyConfig,
@@ -35,14 +35,14 @@ struct Failed {
     why: String,
 }
 
-/// One policy's other module. It counts as long as the entry names the module that it replaces.
+/// The swapped module of one policy. It applies as long as the entry names the module that it replaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Override {
-    /// What the entry names.
+    /// The module that the entry names.
     instead_of: Option<String>,
-    /// What runs.
+    /// The module that runs instead.
     module: Option<String>,
-    /// What ran before this one.
+    /// The module that ran before this one.
     before: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Overrides {
         }
     }
 
-    /// The entry with what was swapped.
+    /// The entry with its swapped module, if there is one.
     pub(super) fn apply_to(&self, entry: PolicyConfig) -> PolicyConfig {
         match self.overrides.get(&entry.name).filter(|swap| swap.instead_of == entry.module) {
             Some(swap) => PolicyConfig { module: swap.module.clone(), ..entry },
@@ -67,7 +67,7 @@ impl Overrides {
         }
     }
 
-    /// Puts another module in an entry's place; `None` = the one before comes back. `running` is what runs now.
+    /// Replaces the module of an entry; `None` = by the previous one. `running` is the module that runs now.
     pub(super) fn swap(
         &mut self,
         entry: &PolicyConfig,
@@ -87,14 +87,14 @@ impl Overrides {
         };
         // The operator asks again, so failed versions may be tried again.
         self.rolled_back.remove(&entry.name);
-        // Going back to what the entry names is a swap as well, so that it can be undone.
+        // Going back to the entry's module is a swap as well, so that it can be undone.
         let before = known.filter(|_| wanted == now).map_or_else(|| now.clone(), |swap| swap.before);
         let swap = Override { instead_of: entry.module.clone(), module: wanted.clone(), before };
         self.overrides.insert(entry.name.clone(), swap);
         Ok(Swapped { policy: entry.name.clone(), module: wanted, before: now, policy_set: 0 })
     }
 
-    /// Forgets overrides whose entries are gone or name something else by now; says whether there were any.
+    /// Forgets overrides whose entries are gone or name another module by now. Returns whether there were any.
     pub(super) fn prune(&mut self, entries: &[PolicyConfig]) -> bool {
         let before = self.overrides.len();
         self.overrides
@@ -102,7 +102,7 @@ impl Overrides {
         self.overrides.len() != before
     }
 
-    /// Writes down what was swapped, in one piece.
+    /// Writes the file atomically.
     pub(super) fn write(&self, state: &Dir) -> std::io::Result<()> {
         let text = serde_json::to_vec(self)?;
         let temporary = format!("{FILE}.new");
@@ -113,7 +113,7 @@ impl Overrides {
         state.rename(&temporary, state, FILE)
     }
 
-    /// Notes a version that failed: this entry does not get this module any more.
+    /// Records a version that failed: its entry no longer gets its module.
     pub(super) fn roll_back(&mut self, rolled_back: RolledBack) {
         let RolledBack { entry, digest, why } = rolled_back;
         let all = self.rolled_back.entry(entry.name.clone()).or_default();
@@ -125,12 +125,12 @@ impl Overrides {
         }
     }
 
-    /// Forgets the failed versions of a policy, so that they are tried again. Whether there were any.
+    /// Forgets the failed versions of a policy, so that they are tried again. Returns whether there were any.
     pub(super) fn clear_rollback(&mut self, policy: &str) -> bool {
         self.rolled_back.remove(policy).is_some()
     }
 
-    /// Why an entry does not get this module.
+    /// Why an entry does not get this module; `None` if it does.
     pub(super) fn rolled_back(&self, entry: &PolicyConfig, digest: &Digest) -> Option<String> {
         let digest = digest.to_string();
         let mut all = self.rolled_back.get(&entry.name)?.iter();

@@ -10,18 +10,18 @@ use crate::loaded::LoadedPolicy;
 /// The policies of a node.
 #[derive(Clone, Default)]
 pub struct PolicySet {
-    /// Those that can run.
+    /// Policies that can run.
     pub policies: Vec<ResolvedPolicy>,
-    /// Those that cannot.
+    /// Policies whose module could not be loaded.
     pub load_failed: Vec<LoadFailed>,
-    /// What is wrong with the entries and PolicyModules.
+    /// Problems of the entries and PolicyModules.
     pub problems: Vec<Problem>,
     /// Number of this set, ascending; 0 is the set of the start.
     pub number: u64,
 }
 
 impl PolicySet {
-    /// Whether something that was asked for does not run.
+    /// Whether an entry or a PolicyModule does not run as it says.
     pub(crate) fn is_incomplete(&self) -> bool {
         !self.load_failed.is_empty() || self.policies.iter().any(|resolved| resolved.pending_update.is_some())
     }
@@ -34,7 +34,7 @@ pub struct ResolvedPolicy {
     pub policy: LoadedPolicy,
     /// The generation of the PolicyModule that it comes from.
     pub generation: Option<i64>,
-    /// What was asked for since and is not taken.
+    /// A newer version that was asked for and does not run.
     pub pending_update: Option<PendingUpdate>,
     /// Whether it is a fallback: the version that runs under this name, if there is one, is then kept.
     pub is_fallback: bool,
@@ -45,9 +45,9 @@ pub struct ResolvedPolicy {
 pub struct PendingUpdate {
     /// The generation of the PolicyModule, where it comes from one.
     pub generation: Option<i64>,
-    /// The module.
+    /// Reference of the module.
     pub module: String,
-    /// Whether it is only on its way.
+    /// Whether it may still run by itself: it is being fetched, compiled or tried out.
     pub is_pending: bool,
     /// Why it does not run.
     pub why: String,
@@ -77,28 +77,28 @@ pub struct Running {
 /// A policy that is configured but whose module could not be loaded. The others go on.
 #[derive(Clone, Debug)]
 pub struct LoadFailed {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
-    /// Whether it was to count.
+    /// Its configured mode.
     pub mode: PolicyMode,
-    /// Why.
+    /// Why its module could not be loaded.
     pub error: String,
-    /// Whether its module is only on its way.
+    /// Whether its module is still being fetched or compiled.
     pub is_pending: bool,
 }
 
 /// A version that failed as a canary or within its rollback window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RolledBack {
-    /// What asked for it.
+    /// The entry that asked for it.
     pub entry: PolicyConfig,
-    /// The module.
+    /// Digest of the module.
     pub digest: Digest,
     /// What went wrong.
     pub why: String,
 }
 
-/// What a swap came to, before anything was fetched.
+/// Result of a swap, before anything was fetched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Swapped {
@@ -106,7 +106,7 @@ pub struct Swapped {
     pub policy: String,
     /// The module that it is to run.
     pub module: Option<String>,
-    /// What it was to run before.
+    /// The module that ran before.
     pub before: Option<String>,
     /// Number of the first policy set with this swap; reports with a lower number precede it.
     pub policy_set: u64,

@@ -18,15 +18,15 @@ use crate::facts::block_io::{DeviceFacts, VolumeFacts};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct TickLine {
-    /// Time since the line before.
+    /// Milliseconds since the previous line.
     pub window_millis: u64,
-    /// Microseconds beyond these milliseconds.
+    /// Microseconds in addition to `window_millis`.
     #[serde(skip_serializing_if = "is_zero")]
     pub window_micros: u64,
-    /// How many microseconds late the tick came: intervals count from when it was meant to come.
+    /// How many microseconds late the tick came: intervals count from the time for which it was scheduled.
     #[serde(skip_serializing_if = "is_zero")]
     pub late_micros: u64,
-    /// What fired since the line before. One with alarms may stand between two ticks.
+    /// Alarms since the previous line. A line with alarms may come between two ticks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alarms: Vec<AlarmLine>,
     /// What was measured within the window; a container that is not listed has no sample.
@@ -59,7 +59,7 @@ pub struct TickLine {
     /// Pods that came, changed or went before the tick.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsLine>,
-    /// What the controller has made of the node's report. A line that has none leaves it as it was.
+    /// The controller's answer to the node's report. A line without it leaves the answer as it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerAnswer>,
     /// All ConfigMaps from now on, if they changed.
@@ -68,10 +68,10 @@ pub struct TickLine {
     /// The Node object from now on, if it changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_object: Option<Value>,
-    /// Its NodeResourceTopology, beside `nodeObject`; without it there are no zones.
+    /// The NodeResourceTopology for `nodeObject`; without it the Node has no zones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<Value>,
-    /// Settings of the node's own kernel that another program changed before the tick, by the names of knobs; `null` = it is gone.
+    /// Settings of the node's kernel that another program changed before the tick, by names of knobs; `null` = the setting is gone.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_knobs: BTreeMap<String, Option<u64>>,
     /// All disks from now on, if they changed.
@@ -135,36 +135,36 @@ pub struct ContainerLine {
     /// Pressure within the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<PressureLine>,
-    /// NUMA nodes of its CPUs, its `cpuset.mems` and its pages now. A line that has this of no container leaves all as it was.
+    /// NUMA nodes of its CPUs, its `cpuset.mems` and its pages now. If no container of a line has this, all stay as they were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaLine>,
-    /// How far the migration of its pages is. One that no line speaks of is done at once.
+    /// Progress of the migration of its pages. A migration that no line mentions is done at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationLine>,
-    /// What it has in caches, and moved to and from memory within the window.
+    /// Its occupancy of caches now, and its memory traffic within the window.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resctrl: Vec<UsageLine>,
 }
 
-/// Differences over the window.
+/// Stall times within the window, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct PressureLine {
     /// Some threads waited for a CPU.
     pub cpu_some_usec: u64,
-    /// All did.
+    /// All threads waited for a CPU.
     pub cpu_full_usec: u64,
     /// Some threads waited for memory.
     pub memory_some_usec: u64,
-    /// All did.
+    /// All threads waited for memory.
     pub memory_full_usec: u64,
     /// Some threads waited for input or output.
     pub io_some_usec: u64,
-    /// All did.
+    /// All threads waited for input or output.
     pub io_full_usec: u64,
 }
 
-/// Where a container runs, may have memory, and has it.
+/// The NUMA nodes where a container runs, may have memory, and has memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NumaLine {
@@ -176,28 +176,28 @@ pub struct NumaLine {
     pub pages: BTreeMap<u32, u64>,
 }
 
-/// How far a migration is.
+/// Progress of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct MigrationLine {
     /// `waiting`, `moving`, `paused`, `done`, `failed` or `stopped`.
     pub state: String,
-    /// Processes that there were.
+    /// Number of processes of the container.
     pub processes: u64,
-    /// Those that were worked on to the end.
+    /// Number of processes whose migration is done.
     pub processes_done: u64,
-    /// Those that ended meanwhile.
+    /// Number of processes that ended meanwhile.
     pub processes_gone: u64,
     /// Pages that were found in the wrong place.
     pub pages_found: u64,
     /// Pages that were moved.
     pub pages_moved: u64,
-    /// Pages that stay, by error.
+    /// Pages that could not be moved, by error.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pages_failed: BTreeMap<String, u64>,
-    /// Pages that were not tried for want of room.
+    /// Pages that were not tried, because the target has no room.
     pub pages_without_room: u64,
-    /// Processes that could not be worked on.
+    /// Processes whose pages could not be moved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureLine>,
     /// Why it failed or waits.
@@ -205,13 +205,13 @@ pub struct MigrationLine {
     pub why: String,
 }
 
-/// A process that could not be worked on.
+/// A process whose pages could not be moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct FailureLine {
-    /// The process.
+    /// Its process ID.
     pub pid: u32,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub error: String,
 }
 
@@ -221,11 +221,11 @@ pub struct FailureLine {
 pub struct NumaMemoryLine {
     /// Free memory.
     pub free_bytes: u64,
-    /// What could be used without swapping.
+    /// Memory that could be used without swapping.
     pub available_bytes: u64,
 }
 
-/// The node.
+/// The node's columns.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NodeLine {
@@ -233,7 +233,7 @@ pub struct NodeLine {
     pub cpu_usage_usec: Option<u64>,
     /// `MemAvailable` now.
     pub memory_available_bytes: Option<u64>,
-    /// All of its memory now.
+    /// Details of its memory now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<NodeMemoryLine>,
     /// Pressure within the window.
@@ -248,7 +248,7 @@ pub struct PodsLine {
     /// New or changed ones, as Pod objects.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub upserted: Vec<Value>,
-    /// Those that went: `namespace/name`.
+    /// Pods that are gone: `namespace/name`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
 }

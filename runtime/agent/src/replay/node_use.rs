@@ -1,4 +1,4 @@
-//! The part of a line that tells of the node's memory, and of what its tiers and pods use.
+//! The part of a line about the node's memory, and about the usage of tiers and pods.
 
 use qosm_model::column::{PressureCounters, Stall};
 use qosm_model::node::{GroupCounters, GroupMemory, Marks, NodeMemory};
@@ -11,21 +11,21 @@ use super::line::PressureLine;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct NodeMemoryLine {
-    /// Unused.
+    /// Unused memory.
     pub free_bytes: u64,
-    /// What could be given out without swapping.
+    /// Memory that could be used without swapping.
     pub available_bytes: u64,
     /// Page cache that was used lately.
     pub active_file_bytes: u64,
-    /// Page cache that was not.
+    /// Page cache that was not used lately.
     pub inactive_file_bytes: u64,
-    /// The kernel's watermarks: below the lowest every allocation reclaims …
+    /// The kernel's watermark `min`: below it every allocation reclaims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_mark_bytes: Option<u64>,
-    /// … below this one the kernel does …
+    /// The kernel's watermark `low`: below it the kernel begins to reclaim …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low_mark_bytes: Option<u64>,
-    /// … up to this one.
+    /// … up to this watermark, `high`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high_mark_bytes: Option<u64>,
 }
@@ -47,7 +47,7 @@ impl From<NodeMemory> for NodeMemoryLine {
 impl From<NodeMemoryLine> for NodeMemory {
     fn from(line: NodeMemoryLine) -> Self {
         Self {
-            // A machine's memory does not change.
+            // A line has no total, because a machine's memory does not change.
             total: Bytes(0),
             free: Bytes(line.free_bytes),
             available: Bytes(line.available_bytes),
@@ -62,14 +62,14 @@ impl From<NodeMemoryLine> for NodeMemory {
     }
 }
 
-/// What a group used within the window. What is left out cannot be read.
+/// What a group used within the window. Fields that are missing cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct GroupLine {
     /// CPU time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_usage_usec: Option<u64>,
-    /// Time that its own quota held its threads back.
+    /// Time in which its own CFS quota throttled its threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_throttled_usec: Option<u64>,
     /// Time that its threads waited for a CPU.
@@ -92,18 +92,18 @@ pub struct GroupLine {
 pub struct ApplicationLine {
     /// Its cgroup, relative to the root of each hierarchy.
     pub cgroup: String,
-    /// What was counted there.
+    /// The counters of that cgroup.
     #[serde(default)]
     pub used: GroupLine,
 }
 
-/// Time lost.
+/// Stall times, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct StallLine {
-    /// By some threads.
+    /// Some threads waited.
     pub some_usec: u64,
-    /// By all.
+    /// All threads waited.
     pub full_usec: u64,
 }
 
@@ -111,11 +111,11 @@ pub struct StallLine {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct GroupMemoryLine {
-    /// All of it.
+    /// All memory of the group.
     pub usage_bytes: u64,
     /// Page cache that was used lately.
     pub active_file_bytes: u64,
-    /// Page cache that was not.
+    /// Page cache that was not used lately.
     pub inactive_file_bytes: u64,
 }
 
@@ -171,7 +171,7 @@ impl From<PressureCounters> for PressureLine {
 }
 
 impl PressureLine {
-    /// The totals after this was added to `earlier`.
+    /// The totals of `earlier` plus this line.
     pub(crate) fn on_top_of(self, earlier: PressureCounters) -> PressureCounters {
         let add = |stall: Stall, some: u64, full: u64| Stall {
             some: Micros(stall.some.0.saturating_add(some)),

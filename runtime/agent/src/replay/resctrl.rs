@@ -7,17 +7,17 @@ use qosm_model::resctrl::{ClassOutcome, ClassState, Domain, DomainId, NotAClassN
 use qosm_model::unit::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Of the node, and of classes. A line that has none leaves all as it was.
+/// Caches, classes and counters. A line without this leaves all as it was.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct ResctrlLine {
     /// The domains that are online.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainLine>,
-    /// The state of classes, and what was counted of them. One without a line is in force where there are domains.
+    /// State and counters of classes. A class without a line is in force if there are domains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassLine>,
-    /// Of processes in no class.
+    /// Counters of processes in no class.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rest: Vec<UsageLine>,
 }
@@ -41,21 +41,21 @@ pub struct DomainLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ClassLine {
-    /// Whose.
+    /// The policy that defined it.
     pub policy: String,
     /// The policy's own name for it.
     pub class: String,
     /// Whether its shares are in force.
     pub in_force: bool,
-    /// Why not, or what of it is not.
+    /// Why the shares, or a part of them, are not in force.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub why: String,
-    /// What was counted of its members.
+    /// Counters of its members.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub usage: Vec<UsageLine>,
 }
 
-/// What was counted on one domain within the window.
+/// Counters of one domain within the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct UsageLine {
@@ -138,7 +138,7 @@ impl ClassLine {
 }
 
 impl ResctrlLine {
-    /// What the simulated node is to show.
+    /// The state that the simulated node is to show.
     pub(crate) fn played(&self) -> Result<PlayedResctrl, NotAClassName> {
         Ok(PlayedResctrl {
             domains: self.domains.iter().map(Into::into).collect(),

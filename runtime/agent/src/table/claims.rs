@@ -1,4 +1,4 @@
-//! Cgroups that pods claim and do not get, and containers without one: which pod has them, and how that is reported.
+//! Claims on cgroups that pods do not get, and containers without a cgroup: which pods they belong to, and how they are reported.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use qosm_model::unit::Micros;
 use crate::path::is_within;
 use crate::table::PodTable;
 
-/// For how long a container runs without a cgroup before that is reported. A runtime makes the cgroup before it says that the container
-/// runs; one that runs containers in a virtual machine never does.
+/// How long a container runs without a cgroup before that is reported. A runtime makes the cgroup before it reports that the container
+/// runs; a runtime that keeps containers in a virtual machine never makes it.
 const ABSENT_AFTER: Micros = Micros(30_000_000);
 
-/// For how long a cgroup that only some hierarchies have is left alone, since its maker is likely to be about to make the others.
+/// How long a cgroup that only some hierarchies have is left alone, since its creator is probably about to make the others.
 const PARTIAL_UNTIL: Micros = Micros(2_000_000);
 
-/// What that means for whoever reads it.
+/// The problem that is reported for a container without a cgroup.
 pub(crate) const WITHOUT_CGROUP: &str = "has no cgroup of its own on this node, as where a runtime keeps containers in a virtual machine (Kata): \
                                          its pod's settings count, its own cannot be applied";
 
@@ -29,19 +29,19 @@ pub(crate) struct Claims {
     refused: BTreeMap<Target, Problem>,
     /// Running containers without a cgroup in a pod that has one.
     absent: BTreeMap<ContainerId, Absence>,
-    /// Since when cgroups are there in some hierarchies only.
+    /// Since when cgroups have existed in some hierarchies only.
     partial: BTreeMap<Target, Micros>,
 }
 
 #[derive(Clone, Debug)]
 struct Absence {
     since: Micros,
-    /// What is reported of it by now.
+    /// The problem that is reported; `None` = it is not reported yet.
     problem: Option<Problem>,
 }
 
 impl Claims {
-    /// `true` if it was reported.
+    /// Forgets that a container has no cgroup. Returns `true` if that was reported.
     fn forget_absence(&mut self, target: Target) -> bool {
         let Target::Container(id) = target else { return false };
         self.absent.remove(&id).is_some_and(|absence| absence.problem.is_some())
@@ -58,8 +58,8 @@ pub(crate) fn is_without_cgroup(container: &Container) -> bool {
 }
 
 impl PodTable {
-    /// Whether the cgroup that a pod is bound to is none that it may have. Nothing of such a pod is opened, and nothing made for it;
-    /// `Some(true)`: that is news.
+    /// Checks the cgroup that a pod is bound to. `None` = the pod may have it, or has none. Otherwise nothing of the pod is
+    /// opened, and nothing is made for it; `Some(true)` = the reported problems have changed.
     pub(crate) fn refuses_binding(&mut self, host: &Host, id: PodId) -> Option<bool> {
         let Some(entry) = self.get(id) else { return Some(false) };
         if entry.attached || entry.pod.cgroup.is_none() {
@@ -71,7 +71,7 @@ impl PodTable {
         }
     }
 
-    /// Whether the cgroup that a manifest binds a pod or one of its containers to is free: no other pod has it, nor one
+    /// Checks that the cgroup that a manifest binds a pod or one of its containers to is free: no other pod has it, nor one
     /// above it or below it.
     pub(crate) fn is_free(&self, host: &Host, id: PodId, path: &str) -> Result<(), HostError> {
         for other in self.iter().filter(|other| other.id != id) {
@@ -85,8 +85,8 @@ impl PodTable {
         Ok(())
     }
 
-    /// Whether a cgroup is to be left alone for now, since it is being made. What is opened is read and written by the directories
-    /// that it has at that moment.
+    /// Whether a cgroup is to be left alone for now, since it is still being made. An open cgroup is read and written through the
+    /// directories that it had when it was opened.
     pub(crate) fn is_in_the_making(&mut self, host: &Host, target: Target, path: &str, now: Micros) -> bool {
         let partial = &mut self.claims.partial;
         let is_partial = host.is_partial(path) && {
@@ -99,7 +99,7 @@ impl PodTable {
         is_partial
     }
 
-    /// Takes note of claims that were refused, and of those that no longer are. `true` if anything changed.
+    /// Records claims that were refused, and forgets those that no longer are. Returns `true` if anything changed.
     pub(crate) fn note_claims(&mut self, opened: &[Target], refused: Vec<(Target, HostError)>) -> bool {
         let mut changed = false;
         for target in opened {
@@ -116,7 +116,7 @@ impl PodTable {
         changed
     }
 
-    /// Takes note of containers that run without a cgroup in a pod that has one. `true` if one of them is to be reported from now on.
+    /// Records containers that run without a cgroup in a pod that has one. Returns `true` if the reported problems changed.
     pub(crate) fn note_absent(&mut self, id: PodId, now: Micros) -> bool {
         let Self { entries, claims, .. } = self;
         let Some(entry) = entries.get(&id).filter(|entry| entry.attached) else { return false };
@@ -140,9 +140,9 @@ impl PodTable {
         changed
     }
 
-    /// What is to be reported of all this.
+    /// The problems to report.
     pub(crate) fn claim_problems(&self) -> impl Iterator<Item = (Target, &Problem)> {
-        // A container that ended meanwhile is not looked for any more.
+        // A container that has ended meanwhile needs no cgroup.
         let still = |id: ContainerId| {
             let container = self.owner(id).and_then(|(entry, place)| entry.pod.containers.get(place));
             container.is_some_and(|container| container.state == ContainerState::Running)
@@ -153,19 +153,19 @@ impl PodTable {
         refused.iter().map(|(target, problem)| (*target, problem)).chain(absent)
     }
 
-    /// The target is gone.
+    /// Forgets a target that is gone.
     pub(crate) fn forget_claim(&mut self, target: Target) {
         self.claims.refused.remove(&target);
         self.claims.partial.remove(&target);
         self.claims.forget_absence(target);
     }
 
-    /// The problem to report for an error; `None` where it passes by itself.
+    /// The problem to report for an error; `None` if it passes by itself.
     fn refused_claim(&self, target: Target, error: &HostError) -> Option<Problem> {
         let entry = self.of(target)?;
         let why = match error {
             HostError::NotOwn { .. } | HostError::Path { .. } => chain(error),
-            // Its owner ends, and lets go of it in this step.
+            // The owner has ended, and releases the cgroup in this step.
             HostError::Taken { by, .. } if !matches!(by, Target::Tier(_)) && self.of(*by).is_none() => {
                 return None;
             }

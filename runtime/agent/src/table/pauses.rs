@@ -14,7 +14,7 @@ use crate::pause::Pause;
 pub(crate) struct PauseChanges {
     /// Pods whose pause began or ended.
     pub(crate) changed: Vec<PodId>,
-    /// What may be written again.
+    /// Targets that may be written again.
     pub(crate) resumed: Vec<Target>,
 }
 

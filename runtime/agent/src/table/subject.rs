@@ -1,4 +1,4 @@
-//! What a target is called: in reports, events and the log.
+//! Names of targets in reports, events and the log.
 
 use qosm_model::knob::{Level, Target};
 
@@ -75,7 +75,7 @@ impl PodTable {
         }
     }
 
-    /// What a target is, for a line in the log.
+    /// Name of a target for log lines.
     pub(crate) fn shown(&self, target: Target) -> String {
         self.subject(target).shown()
     }

@@ -1,4 +1,4 @@
-//! Guard rails of evictions: who is never evicted, and how many are.
+//! Guard rails of evictions: which pods are never evicted, and how many evictions are allowed.
 
 use qosm_model::lease::Timestamp;
 use qosm_model::pod::Pod;
@@ -11,7 +11,7 @@ const SYSTEM_PRIORITY: i32 = 2_000_000_000;
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
 
-/// Why a pod may not be evicted, with the way out where there is one.
+/// Why a pod may not be evicted, with the setting that would allow it if there is one.
 pub(super) fn forbidden(pod: &Pod, rails: &GuardRails) -> Option<String> {
     let own = &rails.evictions;
     let namespace = &pod.namespace;
@@ -36,12 +36,12 @@ pub(super) fn forbidden(pod: &Pod, rails: &GuardRails) -> Option<String> {
     None
 }
 
-/// When evictions were let through, within the last hour. By the wall clock, since that goes on over a restart.
+/// Times of the evictions that were let through within the last hour, by the wall clock, since that goes on over a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budget(pub(super) Vec<Timestamp>);
 
 impl Budget {
-    /// Why there may be no more of them, and whether for now (queued) or at all (barred).
+    /// Why no further eviction is allowed, and whether the request waits (queued) or is refused (barred); `None` if one is allowed.
     pub(super) fn exhausted(&mut self, rails: &GuardRails, now: Timestamp) -> Option<(Phase, String)> {
         // A clock that was set back must neither forbid evictions for longer than an hour nor forget them.
         self.0.iter_mut().for_each(|at| at.0 = at.0.min(now.0));

@@ -1,4 +1,4 @@
-//! One request, from a policy's wish to what became of it.
+//! One eviction request and its phases.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::now::Now;
 use crate::report::{EvictionDecision, EvictionReport, moment};
 use crate::table::{Access, PodEntry};
 
-/// How long a request stands that is not carried out.
+/// How long a request stays valid if it is not carried out.
 pub(super) const STANDS: Micros = Micros(300_000_000);
 
-/// Where a request stands.
+/// Phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The guard rails have not let it through.
@@ -29,15 +29,15 @@ pub(super) enum Phase {
     Pending,
     /// The controller has it, and waits for room in its own budgets.
     Held,
-    /// The API server took it.
+    /// The API server accepted the eviction.
     Accepted,
     /// The controller refuses it, and tries again.
     Refused,
     /// It was not carried out in time.
     Lapsed,
-    /// The agent has asked the processes to end, and ends them then.
+    /// The agent has sent SIGTERM to the processes, and kills them at `kill_at` of the monotonic clock.
     Ending { kill_at: Micros },
-    /// The agent has ended the processes.
+    /// The agent has killed the processes.
     Killed,
     /// The pod is gone.
     Gone,
@@ -59,7 +59,7 @@ impl Phase {
         matches!(self, Self::Barred | Self::Queued | Self::Pending | Self::Held | Self::Refused)
     }
 
-    /// Whether a policy may ask anew.
+    /// Whether a policy may make the request again.
     pub(super) fn is_over(self) -> bool {
         matches!(self, Self::Lapsed)
     }
@@ -68,24 +68,24 @@ impl Phase {
 /// One request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// Who asked first, and who asked too.
+    /// The policies that made this request, the first one first.
     pub(super) policies: Vec<Arc<str>>,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Its place among the others: what was asked first is let through first.
+    /// Sequence number: of equally urgent requests, the lowest is let through first.
     pub(super) number: u64,
     pub(super) urgency: Urgency,
     pub(super) grace_period: Option<u32>,
     pub(super) reason: String,
     pub(super) message: String,
-    /// When it was asked for, for people.
+    /// When the request was made, by the wall clock.
     pub(super) asked: Timestamp,
-    /// The same for waits.
+    /// When it began to wait, by the monotonic clock.
     pub(super) asked_at: Micros,
     pub(super) phase: Phase,
-    /// When it came to this phase.
+    /// When it entered this phase.
     pub(super) since: Micros,
-    /// The controller is not asked any more.
+    /// Whether the request is no longer passed to the controller.
     pub(super) is_dropped: bool,
     pub(super) why: String,
 }
@@ -102,13 +102,13 @@ impl Request {
         self.why = why;
     }
 
-    /// Whether it stands in the report. A pod that was ended locally may be started again by the kubelet, so that the controller is
-    /// still asked to have it leave.
+    /// Whether the request is in the node's report. The kubelet may start a pod again that was ended locally, so the controller is still
+    /// asked to evict it.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self.phase, Phase::Pending | Phase::Held | Phase::Refused | Phase::Killed) && !self.is_dropped
     }
 
-    /// Takes the request as far as it goes without doing anything.
+    /// Moves the request to its next phase, without acting on the pod.
     pub(super) fn go_on(
         &mut self,
         entry: &PodEntry,

@@ -1,4 +1,4 @@
-//! Requests in the journal: what was asked is not asked a second time by the agent that comes next.
+//! Eviction requests in the journal, so that the next agent does not repeat them.
 
 use std::collections::BTreeMap;
 
@@ -29,10 +29,10 @@ struct StoredRequest {
     message: String,
     asked: i64,
     phase: StoredPhase,
-    /// The controller is not asked any more.
+    /// Whether the request is no longer passed to the controller.
     #[serde(default)]
     is_dropped: bool,
-    /// Its place among the others.
+    /// Sequence number of the request.
     #[serde(default)]
     number: u64,
     why: String,
@@ -115,7 +115,7 @@ pub(super) fn restore(evictions: &mut Evictions, saved: &[u8], now: Now) {
                 StoredPhase::Accepted => Phase::Accepted,
                 StoredPhase::Refused => Phase::Refused,
                 StoredPhase::Lapsed => Phase::Lapsed,
-                // Its time is known no more; it was asked to end.
+                // The deadline is not stored, and the processes were sent SIGTERM already.
                 StoredPhase::Ending => Phase::Ending { kill_at: now.monotonic },
                 StoredPhase::Killed => Phase::Killed,
                 StoredPhase::Gone => Phase::Gone,

@@ -1,4 +1,4 @@
-//! Requests on a simulated node with a clock of the test.
+//! Requests on a simulated node with a simulated clock.
 
 use std::sync::{Arc, OnceLock};
 
@@ -113,7 +113,7 @@ impl Node {
         });
     }
 
-    /// One step `millis` later. Returns what became of the request, and why.
+    /// Steps `millis` later. Returns the outcome of the request for `u1`, and the reason.
     fn step(&mut self, millis: u64) -> Option<(EvictionOutcome, String)> {
         self.millis += millis;
         let now = self.now();

@@ -23,13 +23,13 @@ pub(super) enum Evaluation {
     TrapsFrom(u32),
     /// It sets this weight on container 1 while there is a pod; it needs `cpu-weight`.
     Weighs(u32),
-    /// It sets the age of what it began with, in milliseconds, as the weight; 9999 where that is not known. It needs `cpu-weight`.
+    /// It sets the age of its saved state, in milliseconds, as the weight; 9999 if the age is not known. It needs `cpu-weight`.
     WeighsAge,
     /// It reads the generation of this interface, e.g. `cluster-config`, and asks for nothing.
     Reads(&'static str),
 }
 
-/// A component that calls itself `name`, and is evaluated once a second.
+/// A component whose description has this name, and which is evaluated once a second.
 pub(super) fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
     let (import, work) = match evaluation {
         Evaluation::Idles => (String::new(), String::new()),

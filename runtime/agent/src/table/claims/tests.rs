@@ -51,7 +51,7 @@ impl Env {
         Self { agent, node: node.to_vec() }
     }
 
-    /// Updates it with its pods and these.
+    /// Updates the agent with the node's pods and `more`.
     fn update(&mut self, more: &[Json]) {
         self.update_at(more, Now::default());
     }
@@ -59,7 +59,7 @@ impl Env {
     fn update_at(&mut self, more: &[Json], now: Now) {
         let pods: Vec<_> = self.node.iter().chain(more).cloned().collect();
         let mut objects = read_objects(&pods, &[], None, "here");
-        // What a folder refuses by itself, an API server does not.
+        // A folder of manifests refuses such pods by itself; an API server does not.
         let all: Vec<_> =
             pods.iter().flat_map(|pod| read_objects(std::slice::from_ref(pod), &[], None, "here").pods).collect();
         objects.pods = all;
@@ -120,14 +120,14 @@ fn a_cgroup_that_became_free_is_its_next_owners() {
     assert_eq!(env.owners("web/app"), ["default/one"]);
     assert!(env.agent.problems()[0].contains("is that of default/one/app already"), "{:?}", env.agent.problems());
     env.node.truncate(1);
-    // The first step lets go of it, the next one finds it free.
+    // The first step releases the cgroup, the next one finds it free.
     env.update(&[bound("two", "t")]);
     env.update(&[bound("two", "t")]);
     assert_eq!(env.owners("web/app"), ["default/two"]);
     assert_eq!(env.agent.problems(), [""; 0]);
 }
 
-/// kata-containers#4128: there is a sandbox's cgroup and none of its containers.
+/// kata-containers#4128: the sandbox has a cgroup, and its containers have none.
 #[test]
 fn a_container_that_runs_without_a_cgroup_is_told_once_and_no_more_when_it_has_one() {
     let mut env = Env::new(&[pod("vm", "v", "aa", &json!({}))]);
