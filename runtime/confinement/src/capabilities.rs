@@ -1,4 +1,4 @@
-//! Giving up capabilities.
+//! Drops capabilities.
 
 use std::io;
 
@@ -17,10 +17,10 @@ macro_rules! capabilities {
         impl Capability {
             $($(#[$doc])* pub const $name: Self = Self($number);)*
 
-            /// Those with a name here, in the order of their numbers.
+            /// All capabilities with a name here, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// As the kernel calls it, without `CAP_`; `None` for a number that is newer than this list.
+            /// The kernel's name, without `CAP_`; `None` for a number that is newer than this list.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => Some(stringify!($name)),)*
@@ -130,7 +130,7 @@ impl Capability {
 impl std::str::FromStr for Capability {
     type Err = UnknownCapability;
 
-    /// Takes `SYS_NICE` and `CAP_SYS_NICE`.
+    /// Parses a name with or without the prefix: `SYS_NICE` or `CAP_SYS_NICE`.
     fn from_str(text: &str) -> Result<Self, UnknownCapability> {
         let short = text.strip_prefix("CAP_").unwrap_or(text);
         let known = Self::ALL.iter().copied().find(|capability| capability.name() == Some(short));
@@ -138,7 +138,7 @@ impl std::str::FromStr for Capability {
     }
 }
 
-/// No capability has that name.
+/// A name that no capability has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no capability `{0}`; the names are those of capabilities(7), such as SYS_RESOURCE")]
 pub struct UnknownCapability(String);
@@ -149,11 +149,11 @@ pub fn names(set: u64) -> Vec<String> {
     numbers.map(|number| Capability(number).name().map_or_else(|| format!("{number}"), str::to_owned)).collect()
 }
 
-/// Gives up all but these: permitted, effective, inheritable, ambient, and as far as this process may also from the bounding set.
+/// Drops all capabilities but these: permitted, effective, inheritable, ambient, and also from the bounding set if this process may.
 pub(crate) fn keep_only(kept: &[Capability]) -> io::Result<()> {
     let kept = kept.iter().fold(CapabilitySet::empty(), |set, capability| set | capability.set());
-    // First: it takes CAP_SETPCAP. Without that there are two ways to be here: a container that was given few capabilities, whose
-    // bounding set is as small already, or a process that cannot use what stands in the set, since no new privileges come by execve.
+    // The bounding set comes first, because this needs CAP_SETPCAP. A process without CAP_SETPCAP is either in a container with few
+    // capabilities, whose bounding set is small already, or cannot use the bounding set, since no_new_privs rules out gains by execve.
     for number in 0..u64::BITS {
         let capability = Capability(number).set();
         if kept.contains(capability) {
@@ -162,7 +162,7 @@ pub(crate) fn keep_only(kept: &[Capability]) -> io::Result<()> {
         match capability_is_in_bounding_set(capability) {
             Ok(true) => {}
             Ok(false) => continue,
-            // The kernel has no more than that.
+            // The kernel has no more capabilities.
             Err(Errno::INVAL) => break,
             Err(errno) => return Err(errno.into()),
         }

@@ -1,4 +1,4 @@
-//! A process that ends by itself, however long it is made to wait.
+//! A deadline after which the kernel ends this process, even while it waits.
 
 use std::time::Duration;
 

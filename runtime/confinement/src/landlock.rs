@@ -1,4 +1,4 @@
-//! Paths, by Landlock.
+//! Restricts paths with Landlock.
 //!
 //! Kernel: Documentation/userspace-api/landlock.rst.
 
@@ -15,7 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{ConfinementError, Kept};
 
-/// The newest interface that rules are made for. An older kernel leaves out what it does not know.
+/// The newest ABI that rules are made for. On an older kernel, rights that it does not know are left out.
 const NEWEST: ABI = ABI::V10;
 
 /// What may be done at a path and below it.
@@ -23,11 +23,11 @@ const NEWEST: ABI = ABI::V10;
 pub enum Access {
     /// Files and folders are read; sockets may be connected to.
     Read,
-    /// Also started: programs, and the loader that a program names.
+    /// As `Read`, and files may be executed: programs, and the loader that a program names.
     Execute,
     /// Existing files are read and written; folders are made, moved and removed, as in cgroup file systems and resctrl. No file is made.
     Change,
-    /// Files, folders and sockets are read, written, made, renamed and removed. Neither started nor device files.
+    /// Files, folders and sockets are read, written, made, renamed and removed. No program is executed, and no device file is made.
     Own,
     /// Sockets are made and removed directly in it, and nothing is read: a folder that others use too.
     Bind,
@@ -55,16 +55,16 @@ impl Access {
 /// How far Landlock is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Landlock {
-    /// As the interface of this number allows.
+    /// In force, as far as this ABI allows.
     Enforced {
-        /// What the kernel has; 1 = Linux 5.13.
+        /// ABI version of the kernel; 1 = Linux 5.13.
         abi: i32,
     },
-    /// The kernel has none of it.
+    /// The kernel has no Landlock.
     Missing,
-    /// It was built in and is not switched on (`lsm=` without `landlock`).
+    /// Landlock was built in and is not enabled (`lsm=` without `landlock`).
     Disabled,
-    /// All paths were left within reach.
+    /// Not requested: all paths were left within reach.
     NotAsked,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Landlock {
 
 static BOUNDS_PATHS: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process has put paths out of its own reach: then `EACCES` may mean that.
+/// Whether this process has restricted its own paths with Landlock: then an `EACCES` may come from that.
 pub fn bounds_paths() -> bool {
     BOUNDS_PATHS.load(Ordering::Relaxed)
 }
@@ -134,7 +134,7 @@ pub(crate) fn restrict(
     })
 }
 
-/// A rule of a path needs a descriptor of it, for which no right to read is asked.
+/// Opens a path for a rule: `O_PATH` needs no right to read it.
 fn open(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
     Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -1,13 +1,13 @@
-//! Confinement of the calling process: what a taken-over agent, compiler or page mover could still reach.
+//! Confinement of the calling process: limits what a compromised agent, compiler or page mover could still reach.
 //!
 //! A [`Confinement`] names what a process needs, and [`Confinement::enter`] takes away the rest: capabilities, the way to gain new
-//! privileges by `execve`, paths (Landlock) and system calls (seccomp). All of it holds for the calling thread and for what that
-//! thread starts afterwards, so a process enters before it has other threads. Nothing of it can be undone.
+//! privileges by `execve`, paths (Landlock) and system calls (seccomp). All of it applies to the calling thread, and to threads and
+//! processes that it starts afterwards, so a process enters before it has other threads. Nothing of it can be undone.
 //!
-//! Landlock is used as far as the kernel has it; [`Entered`] tells how far that is. [`Status`] reads what is in force for this
-//! process, its own or not.
+//! Landlock is used as far as the kernel supports it; [`Entered`] tells how far that is. [`Status`] reads what is in force for this
+//! process, including what others put in force.
 //!
-//! Which paths and capabilities a program needs is the program's business: this crate knows none of them.
+//! Each program states which paths and capabilities it needs: this crate knows none of them.
 //!
 //! ```no_run
 //! use qosm_confinement::{Access, Capability, Confinement, Seccomp};
@@ -38,7 +38,7 @@ pub use self::loaded::loaded_files;
 pub use self::seccomp::Seccomp;
 pub use self::status::{SeccompMode, Status};
 
-/// What could not be taken away.
+/// Why a confinement could not be put in force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfinementError {
@@ -51,10 +51,10 @@ pub enum ConfinementError {
     /// The kernel refused Landlock's rules.
     #[error("Landlock refuses the rules")]
     Landlock(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Threads that run already are not confined.
+    /// Other threads run already, and would not be confined.
     #[error("{0} threads run already, and those that run would stay as they are")]
     Threads(usize),
-    /// A limit could not be set, or a user not left.
+    /// A limit could not be set, or the user could not be changed.
     #[error("limits cannot be set")]
     Limits(#[source] std::io::Error),
     /// The filter of system calls could not be built or was refused.
@@ -72,16 +72,16 @@ pub struct Confinement {
     signals_others: bool,
 }
 
-/// How a confinement came out.
+/// Result of a confinement.
 #[derive(Debug)]
 pub struct Entered {
-    /// Landlock's part.
+    /// How far Landlock is in force.
     pub landlock: Landlock,
     /// Paths that were asked for and could not be opened, with the reason. They stay out of reach.
     pub missing: Vec<(PathBuf, std::io::Error)>,
     /// Whether a filter of system calls was added; `false` where one was in force already, or none was asked for.
     pub filtered: bool,
-    /// Held while the rules are to count: see [`Kept`].
+    /// To be kept as long as the rules are to apply: see [`Kept`].
     pub kept: Kept,
 }
 
@@ -93,24 +93,24 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// How many there are.
+    /// Number of descriptors.
     pub fn len(&self) -> usize {
         self.descriptors.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no descriptors.
     pub fn is_empty(&self) -> bool {
         self.descriptors.is_empty()
     }
 }
 
 impl Confinement {
-    /// No capability and no path; system calls as said.
+    /// Keeps no capability and no path, and the system calls that `seccomp` leaves.
     pub fn new(seccomp: Seccomp) -> Self {
         Self { capabilities: Vec::new(), paths: Some(Vec::new()), seccomp, signals_others: false }
     }
 
-    /// Keeps capabilities that the process has. One that it does not have is not gained.
+    /// Keeps capabilities that the process has. A capability that it does not have is not gained.
     pub fn keep(mut self, capabilities: impl IntoIterator<Item = Capability>) -> Self {
         self.capabilities.extend(capabilities);
         self
@@ -137,13 +137,13 @@ impl Confinement {
         self
     }
 
-    /// Takes the rest away, in the order in which each step is still possible: the bounding set needs `CAP_SETPCAP`, and a filter of
+    /// Takes away the rest, in the order in which each step is still possible: the bounding set needs `CAP_SETPCAP`, and a filter of
     /// system calls might refuse the others.
     ///
     /// # Errors
     ///
-    /// [`ConfinementError`]; what was taken until then stays taken. That Landlock is missing or old, or that the kernel was built without
-    /// seccomp, is no error.
+    /// [`ConfinementError`]; what was taken away before the error stays away. A missing or old Landlock, and a kernel built without
+    /// seccomp, are no errors.
     pub fn enter(self) -> Result<Entered, ConfinementError> {
         alone()?;
         capabilities::keep_only(&self.capabilities).map_err(ConfinementError::Capabilities)?;
@@ -159,7 +159,7 @@ impl Confinement {
     }
 }
 
-/// That no other thread runs. One that has just been joined may be seen for a moment yet. Without `/proc` it is unknown.
+/// Checks that no other thread runs. A thread that was just joined may still be visible for a moment. Without `/proc` there is no check.
 #[expect(clippy::disallowed_methods, reason = "proc tells how many threads there are")]
 fn alone() -> Result<(), ConfinementError> {
     const LOOKS: usize = 20;

@@ -1,4 +1,4 @@
-//! The files that this process was made of: its program, the loader that the program names, and its libraries.
+//! The files that are mapped into this process: its program, the loader that the program names, and its libraries.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

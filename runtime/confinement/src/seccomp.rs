@@ -1,8 +1,9 @@
-//! System calls, by seccomp.
+//! Restricts system calls with seccomp.
 //!
-//! Two kinds of filter. A long-lived process is refused what a taken-over one would reach the kernel or other processes by; all else
-//! is let through, so that a newer C library does not break it. A compiler, which has all that it needs before the first byte of a
-//! stranger's module, is let through the few calls that computing takes. Refused calls fail with `EPERM`; nothing is killed.
+//! There are two kinds of filter. For a long-lived process, the filter refuses calls by which a compromised process would reach the kernel
+//! or other processes, and allows all others, so that a newer C library does not break it. For a compiler, which has all that it needs
+//! before it reads an untrusted module, the filter allows only the few calls that computing takes. Refused calls fail with `EPERM`
+//! (`clone3` with `ENOSYS`); nothing is killed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use seccompiler::{
 use crate::ConfinementError;
 use crate::status::{SeccompMode, Status};
 
-/// Which system calls are left.
+/// The system calls that a process keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seccomp {
     /// All.
@@ -23,7 +24,7 @@ pub enum Seccomp {
     /// All but those that a node agent has no use for: modules, mounts, namespaces, BPF, debugging, keys, `io_uring`, exotic sockets, …
     /// No filter is added where one is in force already: a container runtime's, or systemd's.
     Dangerous,
-    /// The same, and moving other processes' pages.
+    /// The same as [`Seccomp::Dangerous`], and moving other processes' pages.
     MovePages,
     /// The same as [`Seccomp::Dangerous`], and `mount` and `umount`.
     Mount,
@@ -33,7 +34,7 @@ pub enum Seccomp {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Puts the filter in force; `false` if none was needed, or the kernel was built without.
+/// Puts the filter in force. Returns `false` if none was needed, or the kernel was built without seccomp.
 pub(crate) fn filter(which: Seccomp) -> Result<bool, ConfinementError> {
     if which == Seccomp::All || !has_filters() {
         return Ok(false);
@@ -51,8 +52,8 @@ pub(crate) fn filter(which: Seccomp) -> Result<bool, ConfinementError> {
     Ok(true)
 }
 
-/// Whether the kernel was built with `CONFIG_SECCOMP_FILTER`, as seccomp(2) has it found out: of a filter at address 0 one that was says
-/// `EFAULT`. One that was built without says `EINVAL`.
+/// Whether the kernel was built with `CONFIG_SECCOMP_FILTER`, by the test that seccomp(2) describes: for a filter at address 0, a kernel
+/// with it returns `EFAULT`, and a kernel without it `EINVAL`.
 #[expect(unsafe_code, reason = "prctl(2) has no safe wrapper for this")]
 fn has_filters() -> bool {
     // SAFETY: the arguments are numbers and a null pointer, from which the kernel reads nothing: it fails.
@@ -108,17 +109,17 @@ const DANGEROUS: &[c_long] = &[
     libc::SYS_mount_setattr,
     libc::SYS_unshare,
     libc::SYS_setns,
-    // Files past the names that Landlock goes by.
+    // Files without the paths that Landlock checks.
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
     libc::SYS_fanotify_init,
     libc::SYS_mknodat,
-    // Calls that no filter sees, and a favourite of those who exploit races in the kernel.
+    // Operations that no filter sees, and a call that exploits of races in the kernel often use.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_userfaultfd,
-    // Keys of the kernel's.
+    // Keys in the kernel.
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
@@ -163,7 +164,7 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Sockets of other kinds reach drivers and protocols that an agent never speaks. Netlink is for `getaddrinfo`.
+/// Allowed kinds of sockets. Others reach drivers and protocols that an agent never uses. Netlink is for `getaddrinfo`.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
 fn dangerous(which: Seccomp) -> Result<BpfProgram, seccompiler::BackendError> {
@@ -188,11 +189,11 @@ fn dangerous(which: Seccomp) -> Result<BpfProgram, seccompiler::BackendError> {
     build(rules, SeccompAction::Allow, refuse(libc::EPERM))
 }
 
-/// On x86-64 each call can also be made by its number in the x32 ABI, where the kernel has that: the filter would not know it.
+/// Refuses the calls by their x32 numbers as well: on x86-64 each call can also be made by its number in the x32 ABI, if the kernel has it.
 #[cfg(target_arch = "x86_64")]
 fn refuse_x32(rules: &mut Rules) {
     const X32: i64 = 0x4000_0000;
-    /// Those that have another number there (arch/x86/entry/syscalls/syscall_64.tbl): ptrace, kexec_load, move_pages, process_vm_readv,
+    /// Calls that have another number there (arch/x86/entry/syscalls/syscall_64.tbl): ptrace, kexec_load, move_pages, process_vm_readv,
     /// process_vm_writev.
     const RENUMBERED: [i64; 5] = [521, 528, 533, 539, 540];
     let same: Vec<_> = rules.iter().map(|(call, conditions)| (call | X32, conditions.clone())).collect();
@@ -203,13 +204,13 @@ fn refuse_x32(rules: &mut Rules) {
 #[cfg(not(target_arch = "x86_64"))]
 fn refuse_x32(_: &mut Rules) {}
 
-/// Its flags lie in memory, where no filter sees them; with `ENOSYS` the C library takes `clone`.
+/// Refuses `clone3`: its flags lie in memory, where no filter sees them. With `ENOSYS` the C library falls back to `clone`.
 fn clone3() -> Result<BpfProgram, seccompiler::BackendError> {
     let rules = Rules::from([(libc::SYS_clone3, Vec::new())]);
     build(rules, SeccompAction::Allow, refuse(libc::ENOSYS))
 }
 
-/// What is left to a process that has opened all that it works on, and starts nothing.
+/// The system calls of a process that has opened all that it works on, and starts nothing.
 const COMPUTE: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_readv,
@@ -238,7 +239,7 @@ const COMPUTE: &[c_long] = &[
     libc::SYS_gettimeofday,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
-    // abort(3) takes SIGABRT's handler away and sends it to itself; sending leads nowhere else without a capability and by Landlock.
+    // abort(3) resets the handler of SIGABRT and sends it to itself; without capabilities and under Landlock no other process is reached.
     libc::SYS_tgkill,
     libc::SYS_restart_syscall,
     libc::SYS_exit,

@@ -1,26 +1,26 @@
-//! What is in force for a process, as `/proc/PID/status` tells it.
+//! The confinement of a process, as `/proc/PID/status` shows it.
 
 use std::io;
 
 use crate::capabilities::names;
 
-/// The kernel's word for how system calls are filtered.
+/// How the kernel filters the system calls of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeccompMode {
-    /// All are let through.
+    /// All system calls are allowed.
     Off,
-    /// `read`, `write` and ending, nothing else.
+    /// Only `read`, `write` and ending are allowed.
     Strict,
     /// Number of filters; 0 = the kernel (before 5.9) does not count them.
     Filter(u32),
 }
 
-/// What is in force for one process; Landlock cannot be read from outside.
+/// The confinement of one process; Landlock cannot be read from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// No `execve` brings a privilege.
+    /// Whether no `execve` grants privileges.
     pub no_new_privileges: bool,
-    /// System calls.
+    /// How system calls are filtered.
     pub seccomp: SeccompMode,
     /// Effective capabilities, a bit each.
     pub effective: u64,
@@ -29,14 +29,14 @@ pub struct Status {
 }
 
 impl Status {
-    /// Reads it for this process.
+    /// Reads the status of the calling thread.
     ///
     /// # Errors
     ///
-    /// When `/proc/self/status` cannot be read or is not as proc(5) says.
+    /// When `/proc/thread-self/status` cannot be read or is not as proc(5) says.
     #[expect(clippy::disallowed_methods, reason = "proc tells what is in force")]
     pub fn read() -> io::Result<Self> {
-        // Of the thread that asks: the others were started by one that was confined already.
+        // The calling thread stands for all: the others were started by a thread that was already confined.
         Self::parse(&std::fs::read_to_string("/proc/thread-self/status")?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status lacks what proc(5) says"))
     }

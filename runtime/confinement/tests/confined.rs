@@ -1,5 +1,5 @@
 //! What a confined process can do and what it cannot. Each test confines a child that runs the same test program, since
-//! nothing of it can be undone.
+//! a confinement cannot be undone.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use qosm_confinement::{Access, Capability, Confinement, Landlock, Seccomp, SeccompMode, Status, loaded_files};
 use rustix::io::Errno;
 
-/// Names the scenario that a child plays; its folder stands beside it.
+/// The environment variable with the scenario that a child plays; `FOLDER` is the one with its folder.
 const SCENARIO: &str = "QOSM_TEST_SCENARIO";
 const FOLDER: &str = "QOSM_TEST_FOLDER";
 
@@ -31,7 +31,7 @@ const SCENARIOS: [(&str, Scenario); 9] = [
     ("a computing process opens and starts nothing", computing),
 ];
 
-/// A test program of its own kind: the child must not have other threads when it confines itself.
+/// A custom test harness: the child must not have other threads when it confines itself.
 fn main() -> ExitCode {
     if let Some(scenario) = std::env::var_os(SCENARIO) {
         let folder = std::env::var_os(FOLDER).unwrap();
@@ -119,7 +119,7 @@ fn paths(folder: &Path) {
     assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "more");
     fs::remove_dir(inside.join("folder")).unwrap();
     std::os::unix::net::UnixListener::bind(inside.join("socket")).unwrap();
-    // A thread that is started afterwards is no other.
+    // A thread that is started afterwards is confined as well.
     let file = folder.join("outside/file");
     refused(std::thread::spawn(move || fs::read(file)).join().unwrap(), Errno::ACCESS);
     let status = std::thread::spawn(|| Status::read().unwrap()).join().unwrap();
@@ -131,7 +131,7 @@ fn links(folder: &Path) {
     std::os::unix::fs::symlink("../outside/file", inside.join("link")).unwrap();
     enter(base(folder, Seccomp::Dangerous));
     refused(fs::read(inside.join("link")), Errno::ACCESS);
-    // What a folder's rules do not let move looks to programs as if it were on another file system.
+    // A link that a folder's rules forbid fails as if the folder were on another file system.
     refused(fs::hard_link(folder.join("outside/file"), inside.join("hard")), Errno::XDEV);
     refused(fs::rename(folder.join("outside/file"), inside.join("moved")), Errno::ACCESS);
 }
@@ -153,9 +153,9 @@ fn programs(folder: &Path) {
     fs::copy("/bin/true", folder.join("inside/true")).unwrap();
     enter(confinement);
     refused(Command::new("/bin/true").status(), Errno::ACCESS);
-    // Not even one that it brought in itself.
+    // Not even a program that the process wrote itself.
     refused(Command::new(folder.join("inside/true")).status(), Errno::ACCESS);
-    // This very program is what compiles modules.
+    // The process may start its own program again, which compiles modules.
     let child = Command::new("/proc/self/exe").env_remove(SCENARIO).arg("no scenario has this name").output().unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
 }
@@ -174,7 +174,7 @@ fn dangerous_calls(folder: &Path) {
     let entered = confinement.enter().unwrap();
     assert_eq!(entered.landlock, Landlock::NotAsked);
     assert!(entered.filtered, "a filter was in force before this test");
-    // With all capabilities that it had: what refuses is the filter alone.
+    // The process keeps all its capabilities, so the filter alone refuses.
     let status = Status::read().unwrap();
     assert_eq!((status.effective, status.bounding), (before.effective, before.bounding));
     let parent = u64::from(rustix::process::getppid().unwrap().as_raw_pid().unsigned_abs());
@@ -210,11 +210,11 @@ fn dangerous_calls(folder: &Path) {
         assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{name}: {error}");
     }
     refused(call(libc::SYS_clone3, [0, 0, 0]), Errno::NOSYS);
-    // What it is there for goes on.
+    // Ordinary work still succeeds.
     std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     std::thread::spawn(|| ()).join().unwrap();
     assert!(Command::new("/bin/true").status().unwrap().success());
-    // One is enough.
+    // A second filter is not added.
     assert!(!Confinement::new(Seccomp::Dangerous).all_paths().enter().unwrap().filtered);
 }
 
@@ -228,7 +228,7 @@ fn capabilities(folder: &Path) {
     if before.effective & Capability::SETPCAP.bit() != 0 {
         assert_eq!(status.bounding, before.bounding & kept_bits);
     }
-    // Root gets all capabilities by execve, were it not for the bounding set and no_new_privs.
+    // Root would gain all capabilities by execve, were it not for the bounding set and no_new_privs.
     let child = Command::new("cat").arg("/proc/self/status").output().unwrap();
     let child = Status::parse(&String::from_utf8(child.stdout).unwrap()).unwrap();
     assert!(child.no_new_privileges);
@@ -253,7 +253,7 @@ fn waiting(_: &Path) {
     let (reader, _writer) = io::pipe().unwrap();
     qosm_confinement::end_after(Duration::from_millis(10));
     enter(Confinement::new(Seccomp::Compute));
-    // It cannot be put off any more.
+    // The alarm can no longer be put off.
     refused(call(libc::SYS_setitimer, [0, 0, 0]), Errno::PERM);
     refused(call(libc::SYS_rt_sigaction, [14, 0, 0]), Errno::PERM);
     io::read_to_string(reader).unwrap();
