@@ -1,4 +1,5 @@
-//! Registers with the runtime that listens on a socket, and prints what it tells: `cargo run -p qosm-nri --example listen -- /var/run/nri/nri.sock`.
+//! Registers with the runtime that listens on a socket, and prints its events:
+//! `cargo run -p qosm-nri --example listen -- /var/run/nri/nri.sock`.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Where the runtime puts a cgroup, from the way that it writes it.
+//! Converts the runtime's notation of a cgroup to a path.
 
 /// A cgroup's path below each hierarchy's root, from a container's `cgroupsPath` or a pod's cgroup parent: a path, or with the systemd
-/// driver `SLICE:PREFIX:NAME`, or a slice. `None` for what names no cgroup, as an empty one or one that leads out of the hierarchy.
+/// driver `SLICE:PREFIX:NAME`, or a slice. `None` if it names no cgroup: if it is empty, or leads out of the hierarchy.
 ///
 /// OCI runtime specification, "Cgroups Path"; systemd.slice(5): dashes in a slice's name stand for the slices above it.
 pub fn cgroup_path(given: &str) -> Option<String> {
@@ -27,7 +27,7 @@ pub fn cgroup_path(given: &str) -> Option<String> {
     path.split('/').all(is_plain).then_some(path)
 }
 
-/// A slice below the root, with those above it.
+/// The path of a slice below the root, with the slices above it.
 fn expand(slice: &str) -> Option<String> {
     let name = slice.rsplit('/').next()?.strip_suffix(".slice")?;
     if name.is_empty() || name == "-" {

@@ -1,37 +1,37 @@
-//! What the runtime tells, and the answer that a starting container waits for.
+//! Events of the container runtime, and the reply that a starting container waits for.
 
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-/// What the runtime tells.
+/// An event of the container runtime.
 #[derive(Debug)]
 pub enum RuntimeEvent {
     /// The plug-in is registered and configured.
     Connected(RuntimeInfo),
-    /// All containers that run. What was known before no longer counts.
+    /// All running containers. They replace those that were known before.
     Synchronized(Vec<RunningContainer>),
-    /// A container is about to start: its cgroup is there with the runtime's limits, and its first instruction waits for the reply.
+    /// A container is about to start: its cgroup exists with the runtime's limits, and its first instruction waits for the reply.
     Starting(RunningContainer, StartReply),
     /// A container was stopped or removed, by its ID.
     Stopped(String),
-    /// The runtime made a pod's sandbox, or wrote another limit of a container that runs, as for a resize in place: a look at the cgroups
-    /// finds what has changed.
+    /// The runtime made a pod's sandbox, or wrote another limit of a running container, as for a resize in place. The cgroups show
+    /// what has changed.
     CgroupsChanged,
-    /// Another plug-in changed a container on its way from its request to its creation.
+    /// Another plug-in changed a container between its request and its creation.
     Adjusted(Adjustment),
-    /// A container that was about to start was let go on.
+    /// A container that was about to start was answered, after this wait.
     Answered(StartOutcome, Duration),
 }
 
-/// Who is at the other end.
+/// The connected container runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeInfo {
-    /// As it calls itself: `containerd`, `cri-o`.
+    /// Its name, such as `containerd` or `cri-o`.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Its version of NRI; empty from runtimes that do not say.
+    /// Its version of NRI; empty if the runtime does not state it.
     pub nri_version: String,
 }
 
@@ -59,28 +59,28 @@ pub struct RunningContainer {
     pub pod: PodSandbox,
 }
 
-/// What other plug-ins changed of a container's resources.
+/// Changes of other plug-ins to a container's resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adjustment {
-    /// Which container.
+    /// The container.
     pub container: RunningContainer,
     /// The fields, in the protocol's words: `cpu.quota`, `unified memory.high`.
     pub fields: Vec<String>,
 }
 
-/// How long a container waited, as a class.
+/// How the wait of a starting container ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StartOutcome {
     /// The answer came within the budget.
     InTime,
     /// The budget was over.
     Late,
-    /// An earlier answer was still to come: the container did not wait.
+    /// An earlier reply was still missing, so the container did not wait.
     Skipped,
 }
 
 impl StartOutcome {
-    /// The word for it in metrics.
+    /// Name of the outcome in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InTime => "in-time",
@@ -90,7 +90,7 @@ impl StartOutcome {
     }
 }
 
-/// Lets a starting container go on when it is dropped. It goes on by itself when the budget is over.
+/// Lets a starting container go on when the reply is dropped. The container goes on without it when the budget is over.
 #[derive(Debug)]
 pub struct StartReply {
     pub(crate) stream: u32,

@@ -24,13 +24,13 @@ pub struct FakeRuntime {
 }
 
 impl FakeRuntime {
-    /// The runtime at this end.
+    /// Creates a runtime at this end of a connection.
     pub fn new(socket: UnixStream) -> Self {
         let (arrived, answers, calls) = Default::default();
         Self { socket, arrived, answers, calls, stream: 1 }
     }
 
-    /// Takes the registration, configures the plug-in and tells it what runs. Returns its name and index, and the events it asks for.
+    /// Takes the registration, configures the plug-in and sends it the running containers. Returns its `INDEX-NAME` and its events.
     pub async fn accept(&mut self, name: &str, running: &[RunningContainer]) -> (String, i32) {
         let plugin = self.registration().await;
         self.send(multiplex::RUNTIME, &ttrpc::response(plugin.0, Vec::new())).await;
@@ -45,36 +45,36 @@ impl FakeRuntime {
         self.send(multiplex::RUNTIME, &ttrpc::failure(stream, code, why.to_owned())).await;
     }
 
-    /// Says that a container is about to start, and returns when it may. `true`: without an error.
+    /// Announces that a container is about to start, and returns when it may. Returns `true` if the answer is no error.
     pub async fn start(&mut self, container: &RunningContainer) -> bool {
         self.call("StartContainer", &about(container, &[])).await.status.is_none()
     }
 
-    /// The same, as runtimes say it that have no call of its own for it.
+    /// Like [`Self::start`], as runtimes do that have no separate call for it.
     pub async fn start_by_state_change(&mut self, container: &RunningContainer) -> bool {
         let ContainerRequest { pod, container } = about(container, &[]);
         let change = StateChangeEvent { event: messages::event::START_CONTAINER, pod, container };
         self.call("StateChange", &change).await.status.is_none()
     }
 
-    /// Says that a container is created, with `unified` resources as the kubelet asked for them and as all plug-ins together want them.
+    /// Announces that a container is created, with `unified` resources as the kubelet requested them and as all plug-ins changed them.
     pub async fn create(&mut self, container: &RunningContainer, asked: &[(&str, &str)], created: &[(&str, &str)]) {
         let answer = self.call("CreateContainer", &about(container, asked)).await;
         assert!(answer.payload.is_empty() && answer.status.is_none(), "the plug-in adjusts nothing: {answer:?}");
         self.call("PostCreateContainer", &about(container, created)).await;
     }
 
-    /// Says that it has written other limits of a container.
+    /// Announces that it has written other limits of a container.
     pub async fn update(&mut self, container: &RunningContainer) {
         self.call("PostUpdateContainer", &about(container, &[])).await;
     }
 
-    /// Says that a container was stopped.
+    /// Announces that a container was stopped.
     pub async fn stop(&mut self, container: &RunningContainer) {
         self.call("StopContainer", &about(container, &[])).await;
     }
 
-    /// Begins to say that a container is about to start, and ends.
+    /// Sends half of the call that a container is about to start, and disconnects.
     pub async fn break_off(mut self, container: &RunningContainer) {
         let call = ttrpc::request(99, PLUGIN_SERVICE, "StartContainer", &about(container, &[]));
         self.send(multiplex::PLUGIN, &call[..call.len() / 2]).await;
@@ -190,7 +190,7 @@ fn about(container: &RunningContainer, unified: &[(&str, &str)]) -> ContainerReq
     }
 }
 
-/// A reply that a loop may be handed, and what tells when it is dropped.
+/// A reply for tests of a loop, and the channel that shows when it is dropped.
 pub fn reply() -> (crate::StartReply, tokio::sync::mpsc::UnboundedReceiver<u32>) {
     let (replies, replied) = tokio::sync::mpsc::unbounded_channel();
     (crate::StartReply { stream: 1, replies }, replied)

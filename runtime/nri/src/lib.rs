@@ -2,10 +2,10 @@
 //!
 //! [`serve`] registers over a connection and hands each [`RuntimeEvent`] to its caller: which containers run, which one is about to
 //! start, which one has stopped. A container that is about to start has its cgroup and its limits, and its first instruction waits for
-//! [`StartReply`]; no longer than [`PluginOptions::budget`], whatever becomes of the event. Requests are never answered with an error,
-//! since an error fails the container. The plug-in adjusts nothing: what is set, the host sets in the cgroup.
+//! [`StartReply`], but no longer than [`PluginOptions::budget`], whatever happens to the event. Requests are never answered with an error,
+//! since an error fails the container. The plug-in adjusts nothing: `qosm-host` writes to the cgroup instead.
 //!
-//! What it leaves to others: opening the socket and trying again (`qosm-agent`), and what is done about a container.
+//! `qosm-agent` opens the socket, reconnects, and decides what is done about a container.
 //!
 //! In reading order: [`RuntimeEvent`], [`serve`], `messages` (the protocol's), `ttrpc` (calls), `multiplex` (two directions on one
 //! connection), `cgroup_path`.

@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// Of each message, the fields: number to type and name.
+    /// The fields of each message: number to type and name.
     type Messages = BTreeMap<String, BTreeMap<u32, (String, String)>>;
 
     fn published() -> Messages {

@@ -1,7 +1,7 @@
 //! NRI's multiplexing: one connection carries the runtime's calls to the plug-in and the plug-in's to the runtime.
 //!
-//! A frame is the number of the logical connection and the length of what follows, both 32 bits, most significant byte first. What
-//! frames of one number carry is a stream of bytes.
+//! A frame is the number of the logical connection, the length of the payload (both 32 bits, most significant byte first), and the
+//! payload. The payloads of one connection are a stream of bytes.
 
 use bytes::{Buf, BufMut, BytesMut};
 
@@ -11,12 +11,12 @@ pub(crate) const PLUGIN: u32 = 1;
 pub(crate) const RUNTIME: u32 = 2;
 
 const HEADER: usize = 8;
-/// What a frame may carry at most: one message of ttrpc.
+/// Maximum payload of a frame in bytes: one message of ttrpc.
 const MAX_FRAME: usize = crate::ttrpc::HEADER + crate::ttrpc::MAX_MESSAGE;
-/// What a frame of ours carries at most. The runtime's end reads frames whole, into buffers of this size.
+/// Maximum payload of a frame that the plug-in sends, in bytes. The runtime's end reads frames whole, into buffers of this size.
 const OUR_FRAME: usize = 4096;
 
-/// A frame that no sender makes.
+/// A frame that is longer than any sender makes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {length} bytes on connection {connection}, where {MAX_FRAME} are the most")]
 pub struct FrameTooLong {
@@ -24,7 +24,7 @@ pub struct FrameTooLong {
     length: usize,
 }
 
-/// Appends what goes out on a connection.
+/// Appends bytes to send on a connection, in frames.
 pub(crate) fn put(out: &mut BytesMut, connection: u32, bytes: &[u8]) {
     for chunk in bytes.chunks(OUR_FRAME) {
         out.put_u32(connection);
@@ -34,7 +34,7 @@ pub(crate) fn put(out: &mut BytesMut, connection: u32, bytes: &[u8]) {
     }
 }
 
-/// Takes the frames that have arrived whole, and sorts what they carry by connection.
+/// Takes the frames that have arrived whole, and appends their payloads to the buffers of their connections.
 pub(crate) fn take(arrived: &mut BytesMut, plugin: &mut BytesMut, runtime: &mut BytesMut) -> Result<(), FrameTooLong> {
     while let (Some(connection), Some(length)) = (number(arrived, 0), number(arrived, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -49,7 +49,7 @@ pub(crate) fn take(arrived: &mut BytesMut, plugin: &mut BytesMut, runtime: &mut 
         match connection {
             PLUGIN => plugin.extend_from_slice(&carried),
             RUNTIME => runtime.extend_from_slice(&carried),
-            // Reserved, or of a protocol to come.
+            // Reserved, or of a future protocol.
             _ => {}
         }
     }

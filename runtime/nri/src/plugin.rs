@@ -1,4 +1,4 @@
-//! The plug-in: registers, answers the runtime's calls, and tells what they say.
+//! The plug-in: registers, answers the runtime's calls, and passes them on as events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -24,9 +24,9 @@ use crate::ttrpc::{self, Incoming, MessageTooLong};
 const REGISTRATION: u32 = 1;
 /// How long the runtime may take to read an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Room for what is read at a time.
+/// Bytes of buffer for one read.
 const READ: usize = 64 << 10;
-/// Containers between creation and start that are remembered; the runtime makes few at a time.
+/// Maximum number of containers in creation that are remembered; the runtime makes few at a time.
 const MAX_CREATED: usize = 1024;
 
 /// Name, index and time budget of the plug-in.
@@ -42,14 +42,14 @@ pub struct PluginOptions {
     pub registration: Duration,
 }
 
-/// The connection to the runtime ended.
+/// Why the connection to the runtime ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NriError {
-    /// It could not be read from or written to.
+    /// The connection could not be read from or written to.
     #[error("the connection broke")]
     Connection(#[from] std::io::Error),
-    /// The runtime ended it.
+    /// The runtime closed the connection.
     #[error("the runtime closed the connection{}", if *.configured { "" } else { " before it configured the plug-in" })]
     Closed {
         /// Whether the plug-in was registered by then.
@@ -63,26 +63,26 @@ pub enum NriError {
     Refused {
         /// A google.rpc.Code.
         code: i32,
-        /// In the runtime's words.
+        /// The runtime's message.
         message: String,
     },
-    /// Nothing that speaks NRI.
+    /// The runtime did not configure the plug-in in time.
     #[error("the runtime did not configure the plug-in within {} s", .0.as_secs())]
     Silent(Duration),
-    /// Something else than NRI.
+    /// What arrived is not NRI.
     #[error("what arrived is not NRI")]
     Frame(#[from] FrameTooLong),
-    /// Something else than ttrpc.
+    /// What arrived is not ttrpc.
     #[error("what arrived is not ttrpc")]
     Message(#[from] MessageTooLong),
 }
 
-/// Registers over a connection to the runtime's socket, and serves the runtime until the connection ends. `tell` must not wait: until it
-/// returns, the runtime has no answer.
+/// Registers over a connection to the runtime's socket, and serves the runtime until the connection ends. `tell` receives the events and
+/// must not block: until it returns, the runtime has no answer.
 ///
 /// # Errors
 ///
-/// [`NriError`] says how the connection ended; it always does.
+/// [`NriError`] says how the connection ended. This function returns only with an error.
 pub async fn serve<C: AsyncRead + AsyncWrite + Unpin>(
     mut connection: C,
     options: &PluginOptions,
@@ -101,12 +101,12 @@ pub async fn serve<C: AsyncRead + AsyncWrite + Unpin>(
             written.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
             out.clear();
         }
-        // A list of what runs on a full node comes in messages of megabytes, and within the runtime's time-out.
+        // The list of running containers of a full node comes in messages of megabytes, and within the runtime's time-out.
         arrived.reserve(READ);
         let due = plugin.starts.due().unwrap_or(silent_at);
         let waits = !plugin.is_configured || plugin.starts.due().is_some();
         tokio::select! {
-            // Who waits comes first.
+            // Waiting containers come first.
             biased;
             () = sleep_until(due), if waits => {
                 if !plugin.is_configured && Instant::now() >= silent_at {
@@ -147,7 +147,7 @@ fn put_response(out: &mut BytesMut, stream: u32, payload: Vec<u8>) {
     multiplex::put(out, multiplex::PLUGIN, &ttrpc::response(stream, payload));
 }
 
-/// What is known of the runtime while a connection lasts.
+/// State of the plug-in while a connection lasts.
 struct Plugin<'a> {
     options: &'a PluginOptions,
     replies: mpsc::UnboundedSender<u32>,
@@ -185,16 +185,16 @@ impl<'a> Plugin<'a> {
                 Some(status) => Err(NriError::Refused { code: status.code, message: status.message }),
                 None => Ok(()),
             },
-            // Nothing else was asked.
+            // The plug-in makes no other call.
             _ => Ok(()),
         }
     }
 
-    /// Answers a call, or begins to. `true`: it was the last.
+    /// Answers a call, or records a start that is answered later. Returns `true` if it was the last call.
     fn serve(&mut self, call: Incoming, out: &mut BytesMut, tell: &mut impl FnMut(RuntimeEvent)) -> bool {
         let (stream, call) = match call {
             Incoming::Request(stream, call) => (stream, call),
-            // A call without sense. An error would fail a container, if it is about one.
+            // A call that cannot be read. An error would fail the container that it may be about.
             Incoming::Unreadable(stream) => {
                 put_response(out, stream, Vec::new());
                 return false;
@@ -265,7 +265,7 @@ impl<'a> Plugin<'a> {
         false
     }
 
-    /// The containers that run, of a list that is complete.
+    /// Takes the running containers of a list that is complete.
     fn running(&mut self) -> Vec<RunningContainer> {
         let pods: HashMap<String, messages::PodSandbox> =
             std::mem::take(&mut self.pods).into_iter().map(|pod| (pod.id.clone(), pod)).collect();
@@ -286,7 +286,7 @@ impl<'a> Plugin<'a> {
         self.created.insert(container.id.clone(), resources(&container));
     }
 
-    /// A container is created as all plug-ins together want it.
+    /// Reports what other plug-ins changed in the resources of a container that was created.
     fn post_creation(&mut self, request: ContainerRequest, tell: &mut impl FnMut(RuntimeEvent)) {
         let Some(container) = &request.container else { return };
         let Some(before) = self.created.remove(&container.id) else { return };
@@ -331,7 +331,7 @@ impl<'a> Plugin<'a> {
     }
 }
 
-/// A message of the protocol. One without sense is taken for an empty one: an answer with an error would fail the container.
+/// Decodes a message of the protocol. One that cannot be read counts as empty, because an answer with an error would fail the container.
 fn read<M: Message + Default>(payload: &[u8]) -> M {
     M::decode(payload).unwrap_or_else(|error| {
         tracing::warn!(%error, "the runtime sent a message that cannot be read; it is answered all the same");
@@ -339,8 +339,9 @@ fn read<M: Message + Default>(payload: &[u8]) -> M {
     })
 }
 
-/// Events that the plug-in subscribes to. Without a policy for failures a plug-in whose whole process stands still is dropped at the first call that it
-/// does not answer, and delays no other; once it goes on it registers anew. Only what the first version of the protocol knows: a runtime refuses a number that it does not.
+/// The events that the plug-in subscribes to: only those of the protocol's first version, because a runtime refuses a number that it does
+/// not know. They include no policy for failures: the runtime drops a plug-in whose whole process hangs at the first call that it does not
+/// answer, so that no other call is delayed, and the plug-in registers again once it continues.
 fn subscription() -> ConfigureResponse {
     let events = [
         event::RUN_POD_SANDBOX,

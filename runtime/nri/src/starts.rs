@@ -1,12 +1,12 @@
-//! Containers that wait for their first instruction, and for how long they may.
+//! Containers that wait for their first instruction, and how long they may wait.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Waits that may time out one after the other before containers no longer wait for the loop, which may be in a long step. A loop that
-/// hangs costs this many containers the budget, and the others nothing.
+/// Number of waits that may time out one after the other before containers no longer wait for the loop, which may be in a long step. A
+/// loop that hangs delays this many containers by the budget, and the others not at all.
 const MAX_OVERDUE: usize = 4;
 
 /// Containers that are about to start, each by the stream of its request.
@@ -14,8 +14,8 @@ const MAX_OVERDUE: usize = 4;
 pub(crate) struct Starts {
     budget: Duration,
     waiting: VecDeque<(u32, Instant)>,
-    /// Waited in vain: the caller's word on them is still to come. Those that did not wait are not in it, or a caller that has caught up
-    /// would be passed over while containers go on starting.
+    /// Streams that timed out and whose reply is still to come. Containers that did not wait are not included: otherwise a caller that has
+    /// caught up would be skipped while containers keep starting.
     overdue: HashSet<u32>,
 }
 
@@ -24,7 +24,7 @@ impl Starts {
         Self { budget, waiting: VecDeque::new(), overdue: HashSet::new() }
     }
 
-    /// A container is about to start. `false`: it is to be answered at once.
+    /// Adds a container that is about to start. Returns `false` if it is to be answered at once.
     pub(crate) fn begin(&mut self, stream: u32, now: Instant) -> bool {
         let waits = self.overdue.len() < MAX_OVERDUE;
         if waits {
@@ -33,7 +33,7 @@ impl Starts {
         waits
     }
 
-    /// The caller is done. The result is how long the container waited; `None` = it was answered before.
+    /// Takes the caller's reply. Returns how long the container waited; `None` if it was answered before.
     pub(crate) fn done(&mut self, stream: u32, now: Instant) -> Option<Duration> {
         self.overdue.remove(&stream);
         let place = self.waiting.iter().position(|(waiting, _)| *waiting == stream)?;
@@ -41,12 +41,12 @@ impl Starts {
         Some(now.saturating_duration_since(since))
     }
 
-    /// When the first of those that wait has waited long enough.
+    /// When the first wait times out; `None` if no container waits.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.waiting.front().map(|(_, since)| *since + self.budget)
     }
 
-    /// Takes one that has waited long enough.
+    /// Takes a container whose wait has timed out.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<(u32, Duration)> {
         let (stream, since) = *self.waiting.front()?;
         let waited = now.saturating_duration_since(since);
@@ -97,7 +97,7 @@ mod tests {
         }
         assert!(!starts.begin(count, now), "it hangs");
         assert_eq!(starts.due(), None);
-        // It goes on, first with what hung: from here on it is waited for again, though it has not come to who did not wait.
+        // The caller continues with the overdue ones: from here on containers wait again, though it has not handled those that did not.
         assert_eq!(starts.done(0, now), None);
         assert!(starts.begin(count + 1, now));
         assert_eq!(starts.done(count, now), None);

@@ -1,20 +1,20 @@
 //! Calls of ttrpc, the little protocol between containerd and its helpers: a header of ten bytes, then a `Request` or a `Response`.
 //!
-//! containerd/ttrpc, PROTOCOL.md. Only calls with one request and one response are made here; the crate `ttrpc` wants sockets of its own,
-//! where NRI has two directions on one.
+//! containerd/ttrpc, PROTOCOL.md. Only calls with one request and one response are supported; the crate `ttrpc` needs a socket of its
+//! own, while NRI has two directions on one.
 
 use bytes::{Buf, BufMut, BytesMut};
 use prost::Message;
 
 /// Bytes of a header: length of the data, stream, kind, flags.
 pub(crate) const HEADER: usize = 10;
-/// What a message may hold at most.
+/// Maximum length of a message's data, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 4 << 20;
 
 pub(crate) const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 
-/// google.rpc.Code of a method that there is none of.
+/// google.rpc.Code for a method that does not exist.
 pub(crate) const UNIMPLEMENTED: i32 = 12;
 
 #[derive(Clone, PartialEq, Message)]
@@ -49,11 +49,11 @@ pub(crate) struct Status {
 pub(crate) enum Incoming {
     Request(u32, Request),
     Response(u32, Response),
-    /// Of another kind, or without sense; with the stream.
+    /// A message of another kind, or one that cannot be read; with its stream.
     Unreadable(u32),
 }
 
-/// What no sender makes.
+/// A message that is longer than any sender makes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of {0} bytes, where {MAX_MESSAGE} are the most")]
 pub struct MessageTooLong(usize);
@@ -80,25 +80,25 @@ pub(crate) fn take(arrived: &mut BytesMut) -> Result<Option<Incoming>, MessageTo
     }))
 }
 
-/// A call of a method.
+/// Encodes a call of a method.
 pub(crate) fn request(stream: u32, service: &str, method: &str, payload: &impl Message) -> Vec<u8> {
     let request = Request { service: service.to_owned(), method: method.to_owned(), payload: payload.encode_to_vec() };
     message(stream, REQUEST, &request)
 }
 
-/// The answer to a call.
+/// Encodes the answer to a call.
 pub(crate) fn response(stream: u32, payload: Vec<u8>) -> Vec<u8> {
     message(stream, RESPONSE, &Response { status: None, payload })
 }
 
-/// The answer to a call that cannot be served.
+/// Encodes the answer to a call that cannot be served.
 pub(crate) fn failure(stream: u32, code: i32, why: String) -> Vec<u8> {
     message(stream, RESPONSE, &Response { status: Some(Status { code, message: why }), payload: Vec::new() })
 }
 
 pub(crate) fn message(stream: u32, kind: u8, data: &impl Message) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER + data.encoded_len());
-    // What goes out here is short.
+    // Outgoing messages are short.
     out.put_u32(u32::try_from(data.encoded_len()).unwrap_or(u32::MAX));
     out.put_u32(stream);
     out.put_u8(kind);

@@ -1,4 +1,4 @@
-//! The plug-in against a runtime's end of a socket pair that speaks the protocol.
+//! Tests of the plug-in with a fake runtime at the other end of a socket pair.
 
 use std::sync::mpsc as std_mpsc;
 
@@ -18,7 +18,7 @@ fn container(id: &str) -> RunningContainer {
     }
 }
 
-/// Plays a runtime against the plug-in, of which `on_event` takes what it tells. Returns how the plug-in ended.
+/// Plays a runtime against the plug-in, whose events go to `on_event`. Returns how the plug-in ended.
 fn play<F>(runtime: impl FnOnce(FakeRuntime) -> F, on_event: impl FnMut(RuntimeEvent)) -> NriError
 where
     F: Future<Output = ()>,
