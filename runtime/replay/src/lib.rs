@@ -1,7 +1,7 @@
-//! Nodes that stand in files: a [`Recording`] is played tick by tick, and a [`Planned`] is what a first evaluation would write.
+//! Nodes in files: a [`Recording`] is played tick by tick, and a [`Planned`] is what a first evaluation would write.
 //!
-//! The agent runs on a simulated kernel here, with the policies that the caller loaded; nothing of this machine is touched. Which
-//! policies these are, and how a command line names them, is the caller's business.
+//! The agent runs on a simulated kernel here, with the policies that the caller loaded; nothing of this machine is touched. The caller
+//! decides which policies these are, and how a command line names them.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod plan;

@@ -1,4 +1,4 @@
-//! What would be written on a node, and how it is shown.
+//! What a plan would write on a node, and how it is printed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use qosm_engine::Engine;
 use qosm_terminal::{Answer, Output, Usage, document, print};
 use serde::Serialize;
 
-/// Reads a node from a file, `-` = standard input; a plan is of now unless the file says otherwise.
+/// Reads a node from a file, `-` = standard input. Without a time in the file, the plan uses the current time.
 ///
 /// # Errors
 ///
@@ -26,17 +26,17 @@ pub fn read_facts(path: &Path) -> Result<Facts, Usage> {
     Ok(facts)
 }
 
-/// In which order a table has the knobs that would be written.
+/// Order of the knobs in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowOrder {
     /// Pod by pod, each before its containers, the tiers last.
     #[default]
     ByPod,
-    /// As they would be written.
+    /// In the order in which they would be written.
     InOrder,
 }
 
-/// What a first evaluation of all policies comes to. As a document it has the names of a line of `replay`.
+/// The result of a first evaluation of all policies. As a document it has the names of a line of `replay`.
 #[derive(Serialize)]
 pub struct Planned {
     /// Knobs that would be written.
@@ -55,19 +55,19 @@ pub struct Planned {
     pub evictions: Vec<EvictionDecision>,
     /// What shadows would do.
     pub shadows: Vec<ShadowDecision>,
-    /// What is wrong with annotations, ConfigMaps and manifests.
+    /// Problems of annotations, ConfigMaps and manifests.
     pub problems: Vec<String>,
     /// Policies that do not run, and why.
     pub failing: BTreeMap<String, String>,
     /// Events that would be sent for pods.
     pub events: Vec<EventLine>,
-    /// What else there is to know.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 
 impl Planned {
-    /// Prints it: to standard output a table of what would be written, or all of it as a document; to standard error, for people, what is
-    /// not in the table. The answer is bad if something is refused, there are problems, or a policy does not run.
+    /// Prints the plan: to standard output a table of what would be written, or all of it as a document; to standard error, for people,
+    /// what is not in the table. The answer is bad if something is refused, there are problems, or a policy does not run.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ fn beside_the_table(migrations: Vec<MigrationDecision>, classes: &[ClassDecision
     moved.chain(classes).collect()
 }
 
-/// What would be asked of the controller.
+/// The requests that would go to the controller.
 fn asked_of_the_cluster(
     resources: &[ResourceDecision],
     evictions: &[EvictionDecision],
@@ -161,7 +161,7 @@ fn asked_of_the_cluster(
     resources.into_iter().chain(evictions.iter().map(eviction).collect::<Vec<_>>())
 }
 
-/// One line a knob: on most hosts the same file is missing everywhere.
+/// One line per knob, policy and reason, because on most hosts the same file is missing everywhere.
 fn not_possible(refused: &[Decision]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut by_knob: BTreeMap<(&str, &str, &str), Vec<&Decision>> = BTreeMap::new();
@@ -177,7 +177,7 @@ fn not_possible(refused: &[Decision]) -> Vec<String> {
     lines
 }
 
-/// What tells reasons apart: a missing file is one reason wherever it is missing, other reasons are what they say.
+/// The key that tells reasons apart: a missing file is one reason wherever it is missing, other reasons differ by their text.
 fn cause(decision: &Decision) -> &str {
     if decision.support == "unavailable" { "" } else { decision.error.as_deref().unwrap_or_default() }
 }
@@ -188,7 +188,7 @@ fn table(decisions: &[Decision], order: RowOrder) -> String {
     }
     let mut decisions: Vec<&Decision> = decisions.iter().collect();
     if order == RowOrder::ByPod {
-        // What is of one pod or container stays in the order of writing.
+        // The sort is stable: knobs of one pod or container stay in the order of writing.
         decisions.sort_by_cached_key(|decision| {
             (decision.pod.is_none(), decision.pod_key(), decision.container.clone().unwrap_or_default())
         });
@@ -214,7 +214,7 @@ fn table(decisions: &[Decision], order: RowOrder) -> String {
     print::table(&["level", "subject", "knob", "current", "value", "policy", "reason"], rows) + &emulated(&decisions)
 }
 
-/// What the host emulates, once a pod or container.
+/// What the host emulates, one line per pod or container.
 fn emulated(decisions: &[&Decision]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for decision in decisions {

@@ -1,4 +1,4 @@
-//! A recording, tick by tick, and how it is shown.
+//! Plays a recording tick by tick, and prints the outcomes.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -11,11 +11,11 @@ use qosm_cluster::Objects;
 use qosm_engine::Engine;
 use qosm_terminal::{Answer, Output, Usage};
 
-/// Plays a recording and prints what each tick comes to. The answer is bad if a policy does not run.
+/// Plays a recording and prints the outcome of each tick. The answer is bad if a policy does not run.
 ///
 /// # Errors
 ///
-/// When the recording cannot be read, or standard output cannot be written; [`Usage`] for a line that is none.
+/// When the recording cannot be read, or standard output cannot be written; [`Usage`] for an invalid line.
 pub fn play(
     facts: &Facts,
     recording: Recording,
@@ -40,7 +40,7 @@ pub fn play(
     Ok(if failing { Answer::Bad } else { Answer::Good })
 }
 
-/// A document on a line of its own.
+/// Writes a document as one line.
 ///
 /// # Errors
 ///
@@ -89,11 +89,11 @@ impl Recording {
         Usage(format!("{}: line {}: {error}", self.shown, number + 1))
     }
 
-    /// Plays the ticks, and shows what each comes to.
+    /// Plays the ticks, and passes each outcome to `show`.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or `show` fails; [`Usage`] with the line's number if that is no tick, or cannot be played.
+    /// When it cannot be read, or `show` fails; [`Usage`] with the line's number if the line is no tick, or cannot be played.
     pub fn play<T>(
         mut self,
         mut play: impl FnMut(&TickLine) -> Result<T, ReplayError>,
@@ -178,7 +178,7 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether a recording or a node in a file is at fault, so that the command was asked wrongly.
+/// Whether an error lies in the recording or the facts, so that it counts as wrong usage of the command.
 pub fn is_usage(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ReplayError::Fixture(_)))
 }
