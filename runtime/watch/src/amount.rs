@@ -1,15 +1,15 @@
-//! Amounts as people read them.
+//! Formats amounts for people.
 
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
-/// `1.8 GiB`.
+/// Formats bytes, such as `1.8 GiB`.
 pub fn bytes(bytes: u64) -> String {
     ByteSize(bytes).display().iec().to_string()
 }
 
-/// How long ago, as kubectl says it: `45s`, `3m10s`, `14m`, `5h30m`, `2d4h`, `12d`.
+/// Formats an age as kubectl does: `45s`, `3m10s`, `14m`, `5h30m`, `2d4h`, `12d`.
 pub fn age(time: Duration) -> String {
     let seconds = time.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -1,4 +1,4 @@
-//! One container: its last minutes, what is held on it and why, and what is not.
+//! The detail view of a container: its last minutes, what is held on it and why, and what is not in force.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use ratatui::widgets::{Block, Paragraph, Sparkline, Wrap};
 use crate::amount::{age, bytes};
 use crate::moment::{Moment, Row};
 
-/// A number of a container's, over time.
+/// A chart of one number of a container over time.
 struct Past {
     name: &'static str,
     of: fn(&Row) -> Option<f64>,
     shown: fn(f64) -> String,
-    /// The top of the scale; `None` = the highest that there was.
+    /// The top of the scale; `None` = the highest value that is shown.
     top: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ fn mebibytes(row: &Row) -> Option<f64> {
     Some(f64::from(mebibytes))
 }
 
-/// Draws a container with the moments up to the one that is looked at.
+/// Draws a container with the moments up to the selected one.
 pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row, past: &[&Moment]) {
     let name = row.name();
     let rows: Vec<Option<&Row>> =
@@ -54,7 +54,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, area: Rect, row: &Row, past: &[&Moment
 }
 
 impl Past {
-    /// The newest at the right, as many as there is room for.
+    /// Draws the chart, with the newest moment at the right, and as many moments as there is room for.
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, row: &Row, rows: &[Option<&Row>]) {
         let all: Vec<Option<f64>> = rows.iter().map(|row| row.and_then(self.of)).collect();
         let shown = &all[all.len().saturating_sub(usize::from(area.width))..];
@@ -95,7 +95,7 @@ fn heading(row: &Row) -> String {
     text
 }
 
-/// What is held and why, the latest first; and what is not.
+/// Remarks, then what is held and why, the latest first, then what is not in force.
 fn reasons(row: &Row, now: Option<Timestamp>) -> Vec<Line<'static>> {
     let mut held: Vec<_> = row.held.iter().collect();
     held.sort_by_key(|held| std::cmp::Reverse(held.since_millis));

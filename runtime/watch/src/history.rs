@@ -1,6 +1,6 @@
-//! What a node did over time, container by container: numbers for charts, and each change of what is held as a mark on them.
+//! A node over time, container by container: numbers for charts, and a mark for each change of what is held.
 //!
-//! A moment has the reasons of everything that is held, again and again; a history has them where they change. So hours of a full node fit
+//! Each moment repeats the reasons of everything that is held; a history has them only where they change. So hours of a full node fit
 //! into some tens of megabytes.
 
 mod origin;
@@ -36,7 +36,7 @@ pub struct History {
     origins: Origins,
     /// The policies of the last moment.
     policies: Vec<PolicyUsage>,
-    /// How many moments are kept.
+    /// Maximum number of moments that are kept.
     most: usize,
 }
 
@@ -57,26 +57,26 @@ struct Series {
     tallies: Tallies,
 }
 
-/// Something was decided, or given up.
+/// A decision, or the end of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// When, as the history's times.
+    /// When it happened, in the unit of the history's times.
     pub time: i64,
     /// `holds`, `gives up` or `not done`.
     pub kind: &'static str,
     /// The knob.
     pub knob: String,
-    /// Whose it is: `container`, `pod` or `tier`.
+    /// Level of the knob: `container`, `pod` or `tier`.
     pub level: Cow<'static, str>,
-    /// What it holds from then on, or was given back.
+    /// The value that the knob has from then on, or the baseline that it was given back.
     pub value: String,
-    /// Whose decision it was, by which module and configuration.
+    /// The policy, module and configuration that the decision comes from.
     pub origin: Arc<Origin>,
     /// Why.
     pub reason: String,
 }
 
-/// A mark as a page gets it: many come from one origin, which is sent once.
+/// A mark as it is sent to the page. Many marks share an origin, which is sent once.
 #[derive(Debug, Serialize)]
 struct Marked<'a> {
     time: i64,
@@ -84,12 +84,12 @@ struct Marked<'a> {
     knob: &'a str,
     level: &'a str,
     value: &'a str,
-    /// Its place among the origins.
+    /// Index of its origin in the list of origins.
     origin: usize,
     reason: &'a str,
 }
 
-/// All containers, as a list shows them.
+/// The node and all containers, for a list.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview<'a> {
@@ -112,11 +112,11 @@ struct Listed<'a> {
     #[serde(flatten)]
     row: &'a Row,
     why: String,
-    /// The most that it was throttled, in percent of the periods of one moment.
+    /// Highest share of throttled periods in one moment, in percent.
     most_throttled_percent: Option<f32>,
 }
 
-/// One container, as charts show it.
+/// One container, for charts.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Container<'a> {
@@ -131,18 +131,18 @@ pub struct Container<'a> {
     waits_io_percent: &'a [Option<f32>],
     origins: Vec<&'a Origin>,
     marks: Vec<Marked<'a>>,
-    /// What shadows asked for here, and how often it was the same.
+    /// What shadows asked for here, and how often they agreed.
     compared: Vec<Compared<'a>>,
     now: &'a Row,
 }
 
 impl History {
-    /// One without a moment; of the past it keeps so many.
+    /// Creates an empty history that keeps at most `most` moments.
     pub fn keeping(most: usize) -> Self {
         Self { most: most.max(2), ..Self::default() }
     }
 
-    /// Adds the next moment. Of too many the older half goes, so that adding one seldom costs more than itself.
+    /// Adds the next moment. If there are too many, the older half is dropped, so that most additions are cheap.
     pub fn take(&mut self, moment: Moment) {
         if self.times.len() >= self.most {
             self.forget(self.most / 2);
@@ -173,7 +173,7 @@ impl History {
         gone.for_each(|series| series.lines().for_each(|line| line.push(None)));
     }
 
-    /// Drops the oldest moments, with what began and ended in them.
+    /// Drops the oldest moments, with their marks and the containers that were seen only in them.
     fn forget(&mut self, moments: usize) {
         let moments = moments.min(self.times.len());
         self.times.drain(..moments);
@@ -189,12 +189,12 @@ impl History {
         self.origins.forget_unused();
     }
 
-    /// How many moments there are.
+    /// Number of moments.
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no moments.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
@@ -231,7 +231,7 @@ impl History {
         }
     }
 
-    /// The container `namespace/pod/container`; `None` where there never was one.
+    /// The container `namespace/pod/container`; `None` if the history does not have it.
     pub fn container(&self, name: &str) -> Option<Container<'_>> {
         let series = self.containers.get(*self.places.get(name)?)?;
         let (origins, marks) = series.marked();
@@ -254,7 +254,7 @@ impl History {
 }
 
 impl Series {
-    /// One that was not there for so many moments.
+    /// Creates a series for a container that was not there in the first `moments` moments.
     fn beginning_after(moments: usize) -> Self {
         let mut series = Self::default();
         series.lines().for_each(|line| line.resize(moments, None));
@@ -275,7 +275,7 @@ impl Series {
         .into_iter()
     }
 
-    /// The marks, and what they come from, each once.
+    /// The marks, and their origins, each once.
     fn marked(&self) -> (Vec<&Origin>, Vec<Marked<'_>>) {
         let mut origins = Vec::new();
         let mut places: HashMap<*const Origin, usize> = HashMap::new();
@@ -309,9 +309,9 @@ impl Series {
         (self.last, self.is_here) = (row, true);
     }
 
-    /// What is held now and was not, or as another value; what is held no more; and what policies say that they did not do.
+    /// Adds marks for settings that are new or have another value, for settings that ended, and for new remarks.
     fn mark(&mut self, time: i64, row: &Row, origins: &mut Origins) {
-        // The layers are those of the setting: of one that ends, those that it had.
+        // The layers are those of the setting: a setting that ends has the layers that it had.
         let mut of = |kind, held: &HeldUsage, is_own: bool, value: String, reason: &str, at: &Row| Mark {
             time,
             kind,
@@ -340,7 +340,7 @@ impl Series {
                 (&before.knob, &before.level, &before.policy) == (&remark.knob, &remark.level, &remark.policy)
             };
             if !self.last.remarks.iter().any(is_known) {
-                // A pod's layers say nothing of its tier.
+                // A pod's layers do not configure its tier.
                 let layers = row.configured_by.get(&remark.policy).filter(|_| remark.level != "tier");
                 self.marks.push(Mark {
                     time,
@@ -378,7 +378,7 @@ mod tests {
         Moment { time, ..Moment::between(&node(seconds - 2), &node(seconds)) }
     }
 
-    /// 25 hours of a recording that is played from that moment on.
+    /// 25 hours of a recording that begins at `start`.
     fn of_recording(start: Timestamp) -> serde_json::Value {
         let look = |seconds: u64| {
             let since = jiff::SignedDuration::from_secs(seconds.try_into().unwrap());
@@ -461,7 +461,7 @@ mod tests {
         held[0].value = qosm_agent::report::WireValue::Number(160_000);
         swapped.containers[1].held = held.into();
         history.take(swapped);
-        // The policy is unloaded, and its module is that which ran last; so are the layers, which the pod has no more.
+        // The policy is unloaded: the mark has the module that ran last, and the layers that the pod had last.
         let mut unloaded = at(6);
         unloaded.policies.remove(0);
         unloaded.containers[1].held = [].into();

@@ -1,4 +1,4 @@
-//! Two looks at a node, and what happened between them.
+//! Two samples of a node, and what happened between them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,25 +11,24 @@ use qosm_agent::report::{
 };
 use serde::{Serialize, Serializer};
 
-/// What happened up to one look since the one before.
+/// What happened between two consecutive samples.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Moment {
     /// When the window ended (RFC 3339).
     pub time: String,
-    /// Whether that is a real date. A recording that does not say when it was made is played from 1970 on, so that its time is how long it
-    /// has been played.
+    /// Whether that is a real date. A recording without a time is played from 1970 on, so that its time is the time since its beginning.
     #[serde(skip)]
     pub has_date: bool,
-    /// Its length, in seconds.
+    /// Length of the window, in seconds.
     pub seconds: f64,
     /// CPUs that pods may use.
     pub cpus: u32,
-    /// How many of them were busy; missing where that is not known.
+    /// Number of busy CPUs; `None` if it is not known.
     pub busy_cpus: Option<f64>,
     /// The node's memory.
     pub memory_bytes: Option<u64>,
-    /// What of it is in use; missing where that is not known.
+    /// Memory in use; `None` if it is not known.
     pub memory_used_bytes: Option<u64>,
     /// Containers, in the order of their pods' names.
     pub containers: Vec<Row>,
@@ -38,54 +37,54 @@ pub struct Moment {
     pub policies: Vec<PolicyUsage>,
 }
 
-/// A container.
+/// A container in a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
     /// `namespace/name`.
     pub pod: String,
-    /// Its name.
+    /// Name of the container.
     pub container: String,
-    /// The class that policies go by.
+    /// The pod's class by which policies choose their settings.
     pub class: String,
-    /// Whether nothing is written to its pod.
+    /// Whether its pod is paused: nothing is written to it.
     pub paused: bool,
-    /// CPUs used; missing where it was not seen before, or its counters began anew.
+    /// CPUs used; `None` if the container was not seen before, or its counters restarted.
     pub cpus: Option<f64>,
-    /// Its CFS quota; missing where that is not known.
+    /// Its CFS quota; `None` if it is not known.
     pub quota: Option<Quota>,
-    /// Periods in which it was throttled, in percent of those that passed; missing where none passed.
+    /// Periods in which it was throttled, in percent of those that passed; `None` if none passed.
     pub throttled_percent: Option<f64>,
     /// Memory in use.
     pub memory_bytes: Option<u64>,
     /// Its memory limit.
     pub memory_limit_bytes: Option<u64>,
-    /// `memory.min`, where it is held.
+    /// `memory.min`, if it is held.
     pub memory_min_bytes: Option<u64>,
-    /// `memory.low`, where it is held.
+    /// `memory.low`, if it is held.
     pub memory_low_bytes: Option<u64>,
-    /// `memory.high`, where it is held.
+    /// `memory.high`, if it is held.
     pub memory_high_bytes: Option<u64>,
     /// Processes that the OOM killer ended.
     pub oom_kills: u64,
-    /// Time in which threads waited; missing where the kernel does not count that.
+    /// Time in which threads waited; `None` if the kernel does not count it.
     pub pressure: Option<Pressure>,
     /// Pages on the NUMA nodes that it runs on, in percent.
     pub local_percent: Option<u64>,
-    /// What is held on it and on its pod. Moments that follow each other have it together as long as it stays.
+    /// What is held on the container and on its pod. Consecutive moments share the list as long as it does not change.
     #[serde(serialize_with = "as_list")]
     pub held: Arc<[HeldUsage]>,
-    /// So many of them, the first, are held on the container itself.
+    /// Number of entries at the beginning of `held` that are held on the container itself.
     #[serde(skip)]
     pub own_held: usize,
-    /// What is not in force, and why.
+    /// Settings that are not in force, with the reason.
     pub refused: Vec<RefusedUsage>,
     /// What policies wanted and did not do.
     pub remarks: Vec<RemarkUsage>,
-    /// By policy, the layers that configured it for the pod. Shared as `held` is.
+    /// The layers that configured each policy for the pod. Shared as `held` is.
     #[serde(skip)]
     pub configured_by: Arc<BTreeMap<String, Vec<String>>>,
-    /// What shadows ask for beside what is asked for in earnest. Shared as `held` is.
+    /// What shadows ask for, beside what active policies ask for. Shared as `held` is.
     #[serde(serialize_with = "as_list", skip_serializing_if = "is_empty")]
     pub shadowed: Arc<[ShadowedUsage]>,
 }
@@ -94,9 +93,9 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Quota {
-    /// In force; missing = unlimited.
+    /// The quota in force; `None` = unlimited.
     pub cpus: Option<f64>,
-    /// What was there before qosm; missing = unlimited.
+    /// The baseline; `None` = unlimited.
     pub baseline_cpus: Option<f64>,
 }
 
@@ -113,7 +112,7 @@ pub struct Pressure {
 }
 
 impl Moment {
-    /// What happened between two looks at one node. A container that only the later one has is there without what takes two.
+    /// What happened between two samples of one node. A container that only the later sample has is listed without differences.
     pub fn between(before: &NodeUsage, now: &NodeUsage) -> Self {
         let window = Duration::from_micros(now.at_usec.saturating_sub(before.at_usec));
         let earlier: HashMap<(&str, &str), &ContainerUsage> = before.pods.iter().flat_map(named).collect();
@@ -136,7 +135,7 @@ impl Moment {
                 .memory_bytes
                 .zip(now.memory_available_bytes)
                 .map(|(all, available)| all.saturating_sub(available))
-                // Of a recording without it, all is available.
+                // In a recording without this value, all memory is available.
                 .filter(|used| *used > 0),
             containers: rows.collect(),
             policies: now.policies.clone(),
@@ -145,7 +144,7 @@ impl Moment {
 }
 
 impl Moment {
-    /// Shares with the moment before what is as it was then.
+    /// Shares the lists that have not changed with the previous moment.
     pub(crate) fn share_with(&mut self, before: &Self) {
         let mut others = before.containers.iter().cycle();
         for row in &mut self.containers {
@@ -160,14 +159,14 @@ impl Moment {
     }
 }
 
-/// Keeps one of two that are equal.
+/// Shares the other value if both are equal.
 fn unite<T: PartialEq + ?Sized>(own: &mut Arc<T>, other: &Arc<T>) {
     if own == other {
         *own = Arc::clone(other);
     }
 }
 
-/// Without a date both clocks begin at 0 and go on together.
+/// Whether the time is a real date: without a date, both clocks begin at 0 and go on together.
 fn has_date(look: &NodeUsage) -> bool {
     let elapsed_millis = i64::try_from(look.at_usec / 1000).ok();
     look.time.parse::<Timestamp>().is_ok_and(|time| Some(time.as_millisecond()) != elapsed_millis)
@@ -196,7 +195,7 @@ impl Row {
             cpus: cpu(|cpu| cpu.usage.0).and_then(|used| share(used, window)),
             quota: now.quota.map(Quota::from),
             throttled_percent: periods.zip(throttled).and_then(|(periods, throttled)| percent(throttled, periods)),
-            // Something that runs uses some: a recording without that column has 0.
+            // A running container uses some memory: a recording without that column has 0.
             memory_bytes: now.memory.map(|memory| memory.usage_bytes).filter(|bytes| *bytes > 0),
             memory_limit_bytes: now.memory_limit_bytes,
             memory_min_bytes: own("memory.min"),
@@ -230,7 +229,7 @@ impl Row {
         format!("{}/{}", self.pod, self.container)
     }
 
-    /// What is held, and whether on the container itself (else on its pod).
+    /// What is held, and whether it is held on the container itself (else on its pod).
     pub(crate) fn held_where(&self) -> impl Iterator<Item = (&HeldUsage, bool)> {
         self.held.iter().enumerate().map(|(place, held)| (held, place < self.own_held))
     }
@@ -256,12 +255,12 @@ fn is_empty<T>(list: &Arc<[T]>) -> bool {
     list.is_empty()
 }
 
-/// What was added; `None` where one is missing, or the counter began anew.
+/// The increase of a counter; `None` if a value is missing, or the counter restarted.
 fn difference(then: Option<u64>, now: Option<u64>) -> Option<u64> {
     now?.checked_sub(then?)
 }
 
-/// Time used within a window, in windows.
+/// Time used within a window, as a share of the window.
 fn share(usec: u64, window: Duration) -> Option<f64> {
     let window = u64::try_from(window.as_micros()).ok().filter(|window| *window > 0)?;
     Some(ratio(usec, window))
@@ -271,7 +270,7 @@ fn percent(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| ratio(part, all) * 100.0)
 }
 
-/// For the eye: what is lost above 2^53 is not seen.
+/// For display: the precision that is lost above 2^53 is not visible.
 #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
 fn ratio(part: u64, all: u64) -> f64 {
     part as f64 / all as f64
@@ -284,7 +283,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A node after so many seconds: `web` is throttled in half of its periods, `batch` uses what it gets.
+    /// A node after `seconds` seconds: `web` is throttled in half of its periods, `batch` uses what it gets.
     pub(crate) fn node(seconds: u64) -> NodeUsage {
         let usec = seconds * 1_000_000;
         serde_json::from_value(json!({

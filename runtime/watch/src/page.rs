@@ -1,4 +1,4 @@
-//! The page that shows a history in a browser: files that are in the program, so that nothing is loaded from anywhere else.
+//! The page that shows a history in a browser: files that are embedded in the program, so that nothing is loaded from anywhere else.
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub struct PageFile {
     pub text: &'static str,
 }
 
-/// All of them.
+/// All files of the page.
 pub const FILES: [PageFile; 5] = [
     PageFile { path: "/", kind: "text/html; charset=utf-8", text: include_str!("../page/index.html") },
     PageFile { path: "/page.css", kind: "text/css; charset=utf-8", text: include_str!("../page/page.css") },

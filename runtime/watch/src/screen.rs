@@ -1,4 +1,4 @@
-//! What is drawn, and what a key does. The same for a running agent and for a recording.
+//! The screen and its keys, the same for a running agent and for a recording.
 
 use std::collections::VecDeque;
 
@@ -14,50 +14,50 @@ use crate::detail;
 use crate::moment::{Moment, Row};
 use crate::table::{Filter, NAME_TITLE, Order, fitting, rows, shortened, why};
 
-/// A share of throttled periods, in percent, that is marked.
+/// Share of throttled periods, in percent, from which a container is marked.
 const MUCH_THROTTLED: f64 = 10.0;
 /// The keys, for the last line.
 const KEYS: &str = "q quit  ↑↓ choose  ⏎ look closer  s order  / find  space stop  ←→ back and forth  end now";
 
-/// What a key has come to.
+/// What to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Go on.
+    /// Draw the screen again.
     Draw,
-    /// Leave.
+    /// Quit.
     Quit,
 }
 
-/// What is on the screen.
+/// State of the screen.
 #[derive(Debug, Default)]
 pub struct Screen {
     /// The moments that are kept, the oldest first.
     moments: VecDeque<Moment>,
-    /// How many of them at most.
+    /// Maximum number of moments that are kept.
     most: usize,
-    /// Which one is looked at; `None` = the newest, whichever that is.
+    /// Index of the selected moment; `None` = always the newest.
     at: Option<usize>,
     order: Order,
     filter: Filter,
-    /// What is being typed to find.
+    /// The search text while it is being typed.
     typed: Option<String>,
-    /// The container that is chosen, by name: its place changes.
+    /// Name of the selected container; its place in the list changes.
     chosen: Option<String>,
-    /// Whether it is looked at by itself.
+    /// Whether the detail view of the selected container is shown.
     is_close: bool,
     /// Where the moments come from.
     title: String,
-    /// What is wrong with that.
+    /// Why there is no next moment; `None` if nothing is wrong.
     trouble: Option<String>,
 }
 
 impl Screen {
-    /// One without a moment. `most` moments are kept.
+    /// Creates a screen without moments. At most `most` moments are kept.
     pub fn new(title: String, filter: Filter, order: Order, most: usize) -> Self {
         Self { title, filter, order, most: most.max(1), ..Self::default() }
     }
 
-    /// Takes in the next moment.
+    /// Adds the next moment.
     pub fn take(&mut self, mut moment: Moment) {
         self.trouble = None;
         if let Some(before) = self.moments.back() {
@@ -65,18 +65,18 @@ impl Screen {
         }
         if self.moments.len() == self.most {
             self.moments.pop_front();
-            // What is looked at stays so as long as it is there.
+            // The selected moment stays selected as long as it is kept.
             self.at = self.at.map(|at| at.saturating_sub(1));
         }
         self.moments.push_back(moment);
     }
 
-    /// Says why there is no next one.
+    /// Shows why there is no next moment.
     pub fn trouble(&mut self, why: String) {
         self.trouble = Some(why);
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub fn press(&mut self, key: KeyEvent) -> After {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return After::Quit;
@@ -124,7 +124,7 @@ impl Screen {
         self.moments.get(self.place())
     }
 
-    /// Another moment; beyond the newest one is the newest, whichever that is.
+    /// Selects another moment; from the newest on, the screen follows the newest.
     fn go(&mut self, by: isize) {
         let next = self.place().saturating_add_signed(by);
         self.at = (next + 1 < self.moments.len()).then_some(next);
@@ -143,7 +143,7 @@ impl Screen {
         self.now()?.containers.iter().find(|row| row.name() == *name)
     }
 
-    /// Draws all of it.
+    /// Draws the screen.
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let [head, body, foot] =
             Layout::vertical([Constraint::Length(2), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());

@@ -1,11 +1,11 @@
-//! The list of containers: which of them, in which order, and as many columns as there is room for.
+//! The list of containers: a filter, an order, and as many columns as there is room for.
 
 use std::cmp::Ordering;
 
 use crate::amount::bytes;
 use crate::moment::{Moment, Row};
 
-/// What the list goes by.
+/// Order of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// CPUs used, the most first.
@@ -15,17 +15,17 @@ pub enum Order {
     Throttled,
     /// Memory in use, the most first.
     Memory,
-    /// The longest wait, for whatever it was.
+    /// The longest wait, for CPUs, memory or IO.
     Pressure,
     /// The name.
     Name,
 }
 
 impl Order {
-    /// All, in the order in which a key goes through them.
+    /// All orders, in the sequence in which a key goes through them.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Throttled, Self::Memory, Self::Pressure, Self::Name];
 
-    /// The word for it.
+    /// Name of the order.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -36,7 +36,7 @@ impl Order {
         }
     }
 
-    /// What it is, in a few words.
+    /// Describes the order in a few words.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Cpu => "CPUs used",
@@ -47,12 +47,12 @@ impl Order {
         }
     }
 
-    /// The one of that word.
+    /// The order of that name.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|order| order.as_str() == word)
     }
 
-    /// The next one.
+    /// The next order; the first follows the last.
     #[must_use]
     pub fn next(self) -> Self {
         let place = Self::ALL.iter().position(|order| *order == self).unwrap_or(0);
@@ -74,14 +74,14 @@ impl Order {
     }
 }
 
-/// Which containers are listed: those for which all holds that is said.
+/// Which containers are listed: those that meet all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Of this namespace.
+    /// Only containers in this namespace.
     pub namespace: Option<String>,
-    /// Whose name has this in it.
+    /// Only containers whose name contains this; empty = all.
     pub name: String,
-    /// For which this policy holds something.
+    /// Only containers for which this policy holds a knob.
     pub policy: Option<String>,
 }
 
@@ -104,24 +104,24 @@ pub fn rows<'a>(moment: &'a Moment, filter: &Filter, order: Order) -> Vec<&'a Ro
 
 /// A column of the list.
 pub struct Column {
-    /// Its head.
+    /// Title of the column.
     pub title: &'static str,
-    /// How many characters it takes.
+    /// Width in characters.
     pub width: u16,
-    /// Columns with a higher number go first where there is little room.
+    /// Columns with a higher rank are left out first if there is little room.
     rank: u8,
-    /// What stands in it.
+    /// Text of the cell in a row.
     pub cell: fn(&Row) -> String,
 }
 
-/// The head of the names.
+/// Title of the column with the names.
 pub(crate) const NAME_TITLE: &str = "POD/CONTAINER";
-/// The names take what is left, and at least this.
+/// Minimum width of the names, which take what is left.
 const NAME_WIDTH: u16 = 22;
-/// A reason that is shorter than this says nothing.
+/// Width above which a column of reasons is shown.
 const REASON_WIDTH: u16 = 24;
 
-/// All but the names.
+/// All columns but the names.
 const COLUMNS: [Column; 9] = [
     Column { title: "CLASS", width: 6, rank: 6, cell: |row| row.class.clone() },
     Column { title: "CPU", width: 6, rank: 0, cell: |row| row.cpus.map_or_else(unknown, |cpus| format!("{cpus:.2}")) },
@@ -147,7 +147,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(unknown, |share| format!("{share:.0} %"))
 }
 
-/// In force, and behind it what was there before.
+/// The quota in force, followed by the baseline if it differs.
 fn quota(row: &Row) -> String {
     let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "none".to_owned(), |cpus| format!("{cpus:.2}"));
     match row.quota {
@@ -163,7 +163,7 @@ fn pressure(row: &Row) -> String {
     })
 }
 
-/// How many knobs each policy holds.
+/// The number of knobs that each policy holds, whether the pod is paused, and the number of refused settings.
 fn held(row: &Row) -> String {
     let mut policies: Vec<(&str, usize)> = Vec::new();
     for held in row.held.iter() {
@@ -182,7 +182,7 @@ fn held(row: &Row) -> String {
     text.join(", ")
 }
 
-/// Why something was not done; else why the setting that was decided last was; else why one is not in force.
+/// The reason of the first remark; else that of the latest setting; else why the first refused setting is not in force.
 pub fn why(row: &Row) -> String {
     if let Some(remark) = row.remarks.first() {
         return remark.why.clone();
@@ -192,7 +192,7 @@ pub fn why(row: &Row) -> String {
     row.last_decision().map(|held| held.reason.clone()).or(refused).unwrap_or_default()
 }
 
-/// The columns beside the names that fit into so many characters, in order; and what is left for names and for a reason behind all others.
+/// The columns beside the names that fit into `width` characters, in order, and the widths for the names and for a reason behind all.
 pub fn fitting(width: u16) -> (Vec<&'static Column>, u16, Option<u16>) {
     let mut ranked: Vec<&Column> = COLUMNS.iter().collect();
     ranked.sort_by_key(|column| column.rank);
@@ -205,7 +205,7 @@ pub fn fitting(width: u16) -> (Vec<&'static Column>, u16, Option<u16>) {
     }
     let columns: Vec<&Column> = COLUMNS.iter().filter(|column| taken.contains(&column.rank)).collect();
     let is_all = columns.len() == COLUMNS.len();
-    // Names first get as much again, then the reason all that is left.
+    // The names first get up to as much again, then the reason all that is left.
     let more = left.min(NAME_WIDTH);
     match is_all.then(|| left - more).filter(|rest| *rest > REASON_WIDTH) {
         Some(rest) => (columns, NAME_WIDTH + more, Some(rest - 1)),
@@ -213,7 +213,7 @@ pub fn fitting(width: u16) -> (Vec<&'static Column>, u16, Option<u16>) {
     }
 }
 
-/// The list as text, for a terminal of so many characters.
+/// The list as text, for a terminal of `width` characters.
 pub fn text(rows: &[&Row], width: u16) -> String {
     let (columns, names, reason) = fitting(width);
     let longest = rows.iter().map(|row| row.name().chars().count()).max().unwrap_or(0).max(NAME_TITLE.len());
@@ -237,7 +237,7 @@ pub fn text(rows: &[&Row], width: u16) -> String {
     text
 }
 
-/// A name's end tells more than its beginning.
+/// Shortens a name at its beginning, because its end tells more.
 pub(crate) fn shortened(name: &str, width: usize) -> String {
     let letters = name.chars().count();
     if letters <= width {

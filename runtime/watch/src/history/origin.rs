@@ -1,4 +1,4 @@
-//! What decisions come from: a policy, the module that ran as it then, and who configured it for the pod. Many decisions share one.
+//! Origins of decisions: a policy, the module that it ran then, and the layers that configured it for the pod. Many decisions share one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use qosm_agent::report::PolicyUsage;
 use serde::Serialize;
 
-/// What a decision comes from.
+/// The origin of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// Whose decision it was.
+    /// The policy that decided.
     pub policy: String,
     /// The module that ran as this policy.
     #[serde(flatten)]
@@ -19,25 +19,25 @@ pub struct Origin {
     pub configured_by: Vec<String>,
 }
 
-/// A module. Empty where the agent did not say it.
+/// A module. Empty if the agent did not report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Version {
-    /// Name and version that it gives itself.
+    /// Name and version that the module gives itself.
     pub module: String,
     /// Its digest.
     pub digest: String,
 }
 
-/// All that marks refer to.
+/// All origins that marks refer to.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     known: HashSet<Arc<Origin>>,
-    /// By policy, the module that runs as it, or did last.
+    /// The module that each policy runs, or ran last.
     versions: HashMap<String, Version>,
 }
 
 impl Origins {
-    /// Takes the policies of a moment. The module of one that is gone stays: what it held is given up later.
+    /// Takes the policies of a moment. The module of a policy that is gone stays, because its settings end later.
     pub(super) fn begin(&mut self, policies: &[PolicyUsage]) {
         for policy in policies {
             let known = self.versions.get(&policy.policy);
@@ -48,7 +48,7 @@ impl Origins {
         }
     }
 
-    /// That of a policy as it runs in this moment, under these layers.
+    /// The origin of a policy as it runs in this moment, with these layers.
     pub(super) fn of(&mut self, policy: &str, layers: Option<&Vec<String>>) -> Arc<Origin> {
         let origin = Origin {
             policy: policy.to_owned(),
@@ -63,7 +63,7 @@ impl Origins {
         origin
     }
 
-    /// Drops those that no mark refers to any more.
+    /// Drops origins that no mark refers to any more.
     pub(super) fn forget_unused(&mut self) {
         self.known.retain(|origin| Arc::strong_count(origin) > 1);
     }

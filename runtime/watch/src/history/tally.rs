@@ -1,14 +1,14 @@
-//! How often shadows asked for the same as what they are compared with, knob by knob of one container.
+//! Counts how often shadows asked for the same as what they are compared with, for each knob of one container.
 
 use std::collections::BTreeMap;
 
 use qosm_agent::report::{PolicyUsage, ShadowedUsage, WireValue};
 use serde::Serialize;
 
-/// A shadow, a level and a knob: one place for each knob that was ever compared, so that few are kept.
+/// A shadow, a level and a knob. Only knobs that were compared have an entry, so that few are kept.
 type Key = (String, String, String);
 
-/// Moments that were counted, for each.
+/// Counted moments by key.
 #[derive(Debug, Default)]
 pub(super) struct Tallies(BTreeMap<Key, Tally>);
 
@@ -25,19 +25,19 @@ pub struct Compared<'a> {
     policy: &'a str,
     level: &'a str,
     knob: &'a str,
-    /// How they compare now; missing, as what follows is, where neither side asks for the knob any more.
+    /// How they compare now. Missing, like the fields below, if neither side asks for the knob any more.
     kind: Option<&'a str>,
     in_force: Option<WireValue>,
     active: Option<WireValue>,
     wanted: Option<WireValue>,
     reason: Option<&'a str>,
-    /// Moments in which both asked for the same.
+    /// Number of moments in which both asked for the same.
     agreed: u64,
-    /// Those in which they did not.
+    /// Number of moments in which they did not.
     differed: u64,
 }
 
-/// Whether what was counted of a shadow goes on counting: it is there, as the same module.
+/// Whether the counts of a shadow continue: it still runs, with the same module.
 pub(super) fn stays(shadow: &str, before: &[PolicyUsage], now: &[PolicyUsage]) -> bool {
     let digest = |policies: &[PolicyUsage]| -> Option<String> {
         let found = policies.iter().find(|policy| policy.policy == shadow && policy.shadow.is_some());
@@ -60,7 +60,7 @@ impl Tallies {
         }
     }
 
-    /// All that were counted, with what is asked for now.
+    /// All counted knobs, with what is asked for now.
     pub(super) fn compared<'a>(&'a self, now: &'a [ShadowedUsage]) -> Vec<Compared<'a>> {
         let compared = |(counted, tally): (&'a Key, &Tally)| {
             let (policy, level, knob) = counted;
