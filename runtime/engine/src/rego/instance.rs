@@ -222,6 +222,10 @@ impl Rego {
     pub(crate) fn pods(&mut self, upserted: &[PodView<'_>], removed: &[PodId]) -> Result<Staged, CallError> {
         update_pods(&mut self.transaction, upserted, removed);
         self.begin(Export::Pods)?;
+        // Before anything changes: a pod that is refused must not leave the module with the document of an earlier call.
+        if !upserted.is_empty() || !removed.is_empty() {
+            self.persistent.forget(Document::Pods);
+        }
         for pod in removed {
             self.pods.remove(pod);
         }
@@ -237,9 +241,6 @@ impl Rego {
                     return Err(refusal(&self.name, Export::Pods, &self.limits, message));
                 }
             };
-        }
-        if !upserted.is_empty() || !removed.is_empty() {
-            self.persistent.forget(Document::Pods);
         }
         self.put(Export::Pods, Document::Pods)?;
         Ok(self.transaction.commit())

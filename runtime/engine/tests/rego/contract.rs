@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qosm_engine::{Cause, Columns, InheritedState, Interface, Limits};
+use qosm_engine::{Cause, Columns, InheritedState, Interface, Limits, PodView};
 use qosm_model::unit::{Bytes, Micros};
 use serde_json::{Value, json};
 
@@ -346,6 +346,13 @@ fn what_did_not_change_is_shown_again() {
     assert_eq!(tried.state()["pods"], json!([]));
     tried.tell(&[batch()]).unwrap();
     assert_eq!(tried.state()["pods"], json!(["batch"]));
+    // A pod that is refused does not keep one that left in the same call.
+    let (id, pod, _) = web();
+    let config = format!("{{\"deep\": {}{}}}", "[".repeat(200), "]".repeat(200));
+    let refused = PodView { id, pod: &pod, containers: &[], config: &config, annotated: true };
+    let error = tried.instance.pods(&[refused], &[BATCH]).unwrap_err();
+    assert!(error.to_string().contains("nested too deep"), "{error}");
+    assert_eq!(tried.state()["pods"], json!([]));
 }
 
 #[test]
