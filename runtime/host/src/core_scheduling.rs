@@ -231,9 +231,15 @@ impl Host {
             let (group, cookies, error) = match (group, cookies) {
                 (Ok(group), Ok(cookies)) => (group, cookies, None),
                 (Err(source), _) | (_, Err(source)) if host_error::is_absent(&source) => return,
-                (Err(source), _) | (_, Err(source)) => {
-                    let error = CoreSchedulingError::Note { cgroup: path.to_owned(), verb: "read", source };
-                    (None, None, Some(error))
+                (group, cookies) => {
+                    let note = if group.is_err() { Note::Group } else { Note::Cookies };
+                    let error = group.and(cookies).err().map(|source| CoreSchedulingError::Note {
+                        cgroup: path.to_owned(),
+                        note,
+                        verb: "read",
+                        source,
+                    });
+                    (None, None, error)
                 }
             };
             let group = group.and_then(|text| note::group(&text));
@@ -299,7 +305,12 @@ impl Host {
             // The cgroup is gone with its processes.
             Err(source) if host_error::is_absent(&source) => false,
             Err(source) => {
-                let error = CoreSchedulingError::Note { cgroup: place.path.clone(), verb: "written", source };
+                let error = CoreSchedulingError::Note {
+                    cgroup: place.path.clone(),
+                    note: Note::Cookies,
+                    verb: "written",
+                    source,
+                };
                 if let Some(first) = scan.errors.get_mut(at) {
                     first.get_or_insert(error);
                 }

@@ -359,8 +359,8 @@ impl Backend for Kernel {
         let mut buffer = [0_u8; NOTE_LENGTH];
         match rustix::fs::fgetxattr(&directory, note.attribute(), buffer.as_mut_slice()) {
             Ok(length) => Ok(Some(String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned())),
-            // No such attribute, or a kernel without extended attributes on cgroups.
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            // No such attribute, a kernel without extended attributes on cgroups, or a longer text than qosm writes.
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }

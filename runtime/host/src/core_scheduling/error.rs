@@ -4,6 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
+use super::note::Note;
 use crate::error;
 
 /// A failed step of core scheduling, with the process or cgroup that it concerns.
@@ -69,12 +70,14 @@ pub(super) enum CoreSchedulingError {
     /// A note on a cgroup cannot be read or written; without it, the next agent would not recognize the cookies as qosm's.
     #[error(
         "the note about core scheduling on cgroup `{cgroup}` (extended attribute {}) cannot be {verb}: {}; nothing is changed without it",
-        super::note::Note::Cookies.attribute(),
+        note.attribute(),
         error::errno_name(source)
     )]
     Note {
         /// The cgroup.
         cgroup: String,
+        /// Which of its notes.
+        note: Note,
         /// `read` or `written`.
         verb: &'static str,
         /// Error of the system call.

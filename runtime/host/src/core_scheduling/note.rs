@@ -46,9 +46,9 @@ pub(super) fn cookies(text: &str) -> BTreeSet<Cookie> {
     numbers.filter_map(Cookie::new).take(MAX_COOKIES).collect()
 }
 
-/// Prints the note of cookies; `None` if there are none.
+/// Prints the note of cookies, of as many as [`cookies`] reads; `None` if there are none.
 pub(super) fn print(cookies: &BTreeSet<Cookie>) -> Option<String> {
-    let words: Vec<String> = cookies.iter().map(|cookie| format!("{cookie:x}")).collect();
+    let words: Vec<String> = cookies.iter().take(MAX_COOKIES).map(|cookie| format!("{cookie:x}")).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
 
