@@ -158,7 +158,8 @@ impl Reporting {
                 entry.containers.len()
             ),
             held: view.ledger.held().keys().filter(|(target, _)| belongs(*target)).count(),
-            refused: view.ledger.refusals().keys().filter(|(target, _)| belongs(*target)).count(),
+            refused: view.ledger.refusals().keys().filter(|(target, _)| belongs(*target)).count()
+                + view.ledger.denied(belongs).len(),
             remarks: view
                 .policies
                 .active()
