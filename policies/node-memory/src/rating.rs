@@ -92,7 +92,7 @@ pub fn decide(config: &Rating, inputs: &Inputs, before: Option<Waiting>) -> Opti
     };
     let least = before.map_or(percent(used, config.least_percent), |before| before.least);
     let from = before.map_or(used, |before| before.bound.min(used));
-    let bound = from.saturating_sub((high - free).min(percent(from, CUT_PERCENT))).max(least);
+    let bound = from.saturating_sub(high.saturating_sub(free).min(percent(from, CUT_PERCENT))).max(least);
     // A bound of 0 would mean the opposite.
     Some((Waiting { bound: bound.max(MIB), least, calm_usec: 0 }, why))
 }

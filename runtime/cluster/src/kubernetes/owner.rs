@@ -12,7 +12,7 @@ use super::{connect, explain};
 /// Timeout of the question: an agent that ends has little time.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Number of refusals (401, 403) after which the next answer counts, whatever it is.
-const QUERY_RETRY_INTERVAL: u32 = 3;
+const MAX_REFUSALS: u32 = 3;
 
 /// A DaemonSet, and the node that one of its agents runs on.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl Owner {
 
     /// Asks again after a refusal, once a second: an API server that has just started refuses all requests for a moment.
     async fn ask_again(&self) -> Result<bool, kube::Error> {
-        for _ in 0..QUERY_RETRY_INTERVAL {
+        for _ in 0..MAX_REFUSALS {
             match self.ask().await {
                 Err(kube::Error::Api(answer)) if matches!(answer.code, 401 | 403) => {
                     tokio::time::sleep(Duration::from_secs(1)).await;
