@@ -85,17 +85,17 @@ impl WantedClasses {
     }
 
     fn change(&mut self, holder: &Holder) -> &mut PolicyClasses {
-        let is_first = |declared: &PolicyClasses| *declared.holder.policy == *holder.policy;
-        let place = match self.declared.iter().position(is_first) {
-            Some(place) => place,
-            None => {
-                let weight = |holder: &Holder| (std::cmp::Reverse(holder.priority), Arc::clone(&holder.policy));
-                let place = self.declared.partition_point(|declared| weight(&declared.holder) < weight(holder));
-                let declared = PolicyClasses { holder: holder.clone(), classes: Vec::new(), members: BTreeMap::new() };
-                self.declared.insert(place, declared);
-                place
-            }
+        let rank = |holder: &Holder| (std::cmp::Reverse(holder.priority), Arc::clone(&holder.policy));
+        let known = self.declared.iter().position(|declared| declared.holder.policy == holder.policy);
+        if let Some(place) = known.filter(|&place| self.declared[place].holder == *holder) {
+            return &mut self.declared[place];
+        }
+        let (classes, members) = match known.map(|place| self.declared.remove(place)) {
+            Some(declared) => (declared.classes, declared.members),
+            None => Default::default(),
         };
+        let place = self.declared.partition_point(|declared| rank(&declared.holder) < rank(holder));
+        self.declared.insert(place, PolicyClasses { holder: holder.clone(), classes, members });
         &mut self.declared[place]
     }
 
@@ -276,6 +276,10 @@ mod tests {
         classes.take(&high, define("all", 50), &mut undeclared, Timestamp(2));
         classes.take(&high, assign(Target::Pod(POD), "all"), &mut undeclared, Timestamp(2));
         assert_eq!(whose(&classes, SECOND).as_deref(), Some("high/all"), "the policy counts before the level");
+        classes.take(&holder("low", 3), define("be", 20), &mut undeclared, Timestamp(3));
+        assert_eq!(whose(&classes, SECOND).as_deref(), Some("low/ls"), "the priority has changed");
+        classes.take(&low, define("be", 30), &mut undeclared, Timestamp(4));
+        assert_eq!(whose(&classes, SECOND).as_deref(), Some("high/all"), "and once more");
         classes.release_policy("high");
         assert_eq!(whose(&classes, SECOND).as_deref(), Some("low/ls"), "what lies beneath comes back");
     }

@@ -62,7 +62,15 @@ impl LastGood {
 
 /// Reads a file. Entries that cannot be read, such as those of another version of the agent, are skipped.
 fn read<T: DeserializeOwned>(state: &Dir, file: &str) -> BTreeMap<String, T> {
-    let Ok(text) = state.read(file) else { return BTreeMap::new() };
+    let text = match state.read(file) {
+        Ok(text) => text,
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!(file, %error, "it cannot be read; what it held counts as never known");
+            }
+            return BTreeMap::new();
+        }
+    };
     match serde_json::from_slice::<BTreeMap<String, serde_json::Value>>(&text) {
         Ok(entries) => {
             let entries = entries.into_iter().map(|(name, mut value)| {

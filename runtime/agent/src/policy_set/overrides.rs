@@ -55,7 +55,12 @@ impl Overrides {
                 tracing::warn!(file = FILE, %error, "it cannot be read; policies run what their entries name");
                 Self::default()
             }
-            Err(_) => Self::default(),
+            Err(error) => {
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    tracing::warn!(file = FILE, %error, "it cannot be read; policies run what their entries name");
+                }
+                Self::default()
+            }
         }
     }
 
