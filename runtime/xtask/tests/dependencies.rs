@@ -326,26 +326,41 @@ impl UnitGraph {
     }
 }
 
-#[test]
-fn the_daemon_alone_is_compiled_as_with_the_whole_workspace() {
-    let (daemon, whole) = (UnitGraph::of(&["--package", "qosm"]), UnitGraph::of(&["--workspace"]));
-    assert!(whole.units.len() > daemon.units.len() && daemon.units.len() > 100, "{}", daemon.units.len());
+/// What `selection` compiles differently from the whole workspace: the first such units, with the features on both sides.
+fn compiled_again(selection: &[&str]) -> Vec<String> {
+    let (selected, whole) = (UnitGraph::of(selection), UnitGraph::of(&["--workspace"]));
+    assert!(whole.units.len() > selected.units.len() && selected.units.len() > 100, "{}", selected.units.len());
     let in_whole: BTreeSet<String> = whole.compiled().into_iter().collect();
-    let compiled = daemon.compiled();
+    let compiled = selected.compiled();
     let again = |index: usize| !in_whole.contains(&compiled[index]);
     // The first units that differ: the units that depend on them are compiled again because of them.
     let begins = |unit: &Unit| unit.dependencies.iter().all(|dependency| !again(dependency.index));
-    let mut lacking = Vec::new();
-    for unit in
-        daemon.units.iter().enumerate().filter(|(index, unit)| again(*index) && begins(unit)).map(|(_, unit)| unit)
-    {
-        let others = whole.units.iter().filter(|other| other.pkg_id == unit.pkg_id && other.target == unit.target);
-        let features: BTreeSet<&Vec<String>> = others.map(|other| &other.features).collect();
-        lacking.push(format!("{} has {:?}, in the whole workspace {features:?}", unit.pkg_id, unit.features));
-    }
+    let differing = selected.units.iter().enumerate().filter(|(index, unit)| again(*index) && begins(unit));
+    differing
+        .map(|(_, unit)| {
+            let others = whole.units.iter().filter(|other| other.pkg_id == unit.pkg_id && other.target == unit.target);
+            let features: BTreeSet<&Vec<String>> = others.map(|other| &other.features).collect();
+            format!("{} has {:?}, in the whole workspace {features:?}", unit.pkg_id, unit.features)
+        })
+        .collect()
+}
+
+#[test]
+fn the_daemon_alone_is_compiled_as_with_the_whole_workspace() {
+    let lacking = compiled_again(&["--package", "qosm"]);
     assert!(
         lacking.is_empty(),
         "`cargo build -p qosm` and `make build` compile these differently; name the features in runtime/features/Cargo.toml: \
          {lacking:#?}"
     );
+}
+
+#[test]
+fn xtask_is_compiled_as_with_the_whole_workspace() {
+    let config = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cargo/config.toml")).unwrap();
+    let alias = config.lines().find_map(|line| line.strip_prefix("xtask = ")).unwrap();
+    let words: Vec<_> = alias.trim_matches('"').split(' ').collect();
+    let ["run", "--quiet", "--release", selection @ .., "--"] = words.as_slice() else { panic!("{alias}") };
+    let again = compiled_again(selection);
+    assert!(again.is_empty(), "`make` compiles these for xtask, and then once more: {again:#?}");
 }
