@@ -29,7 +29,8 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     let program = tempfile::tempdir().context("no folder to build in")?;
     let file = program.path().join("conformance");
     let mut build = go::command()?;
-    build.args(["build", "-v", "-trimpath", "-o"]).arg(&file).arg(".").current_dir(&source);
+    // With the flags of the other builds, or Go compiles OPA and its own library once more.
+    build.args(["build", "-v", "-ldflags=-s -w", "-o"]).arg(&file).arg(".").current_dir(&source);
     go::with_progress(&mut build, "the compiler of OPA's test cases")?;
     let mut list = go::command()?;
     list.args(["list", "-m", "-f", "{{.Dir}} {{.Version}}", opa::PACKAGE]).current_dir(&source);
