@@ -49,7 +49,7 @@ pub fn load(
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// As [`load()`].
 pub fn others<'a>(
     engine: &'a Engine,
     of: &'a LoadedPolicy,

@@ -4,7 +4,7 @@
 //! held on the tier BestEffort, and on containers only under the kubelet's static CPU manager.
 //!
 //! The core is pure: inputs, including the clock, are plain values, and the output is what to hold. Reading order: [`config`]
-//! (configuration), [`input`] (inputs; `sources` and `meter` fill them), [`allowed`] (how much batch pods may use), [`set`] with [`pick`]
+//! (configuration), [`input`] (inputs; `sources` and `meter` fill them), [`allowed`] (how much batch pods may use), [`set`] with [`mod@pick`]
 //! and [`quota`] (the two modes), [`pressure`] (the second input), [`decide`] (one evaluation), [`verdict`] (reasons), [`state`]. The host
 //! writes sets to the kernel in the right order, for either version of cgroups.
 //!

@@ -49,7 +49,7 @@ pub enum Request {
     Confinement(oneshot::Sender<Result<ConfinementReports, String>>),
     /// What a restore would put back.
     Restorable(oneshot::Sender<Vec<Restored>>),
-    /// A trigger fired (see [`Agent::start_alarms`]), or a source has something new.
+    /// A trigger fired (see [`Agent::start_alarms`](crate::Agent::start_alarms)), or a source has something new.
     Woken,
     /// Run another module for a policy; `None` = the previous one. The reply comes before anything is fetched.
     Swap(String, Option<String>, oneshot::Sender<Result<Swapped, String>>),

@@ -1,6 +1,6 @@
 //! Input and output of the commands of `qosm` and `qosm-policy`, for users and scripts.
 //!
-//! [`Output`] is the flag `-o`, [`print`] writes tables, JSON and errors, [`schema`] lists the fields of a JSON schema,
+//! [`Output`] is the flag `-o`, [`mod@print`] writes tables, JSON and errors, [`schema`] lists the fields of a JSON schema,
 //! [`document`] reads the files that arguments name, [`manual`] documents the verbs, [`Answer`] and [`end`] determine the
 //! exit code, [`log`] is the log of a long-running command, and [`interrupt`] receives Ctrl-C and a service manager's
 //! SIGTERM. This crate contains no verbs.

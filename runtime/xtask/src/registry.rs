@@ -1,7 +1,7 @@
 //! Real container registries on this machine, on loopback, with programs that push and sign: one without credentials, one with a password,
 //! one with a password and TLS, and one with the referrers API.
 //!
-//! [`programs`] downloads and builds the programs, [`env`] is the `env.json` for users of the registries, [`instance`] defines each
+//! [`programs`] downloads and builds the programs, [`mod@env`] is the `env.json` for users of the registries, [`instance`] defines each
 //! registry's configuration and command line, [`tls`] creates keys, [`up`] and [`down`] start and stop all.
 //!
 //! Debian's registry (CNCF distribution) represents the most common ones, which lack the referrers API. The fourth one has it, keeps

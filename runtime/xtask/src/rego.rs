@@ -72,7 +72,7 @@ pub(crate) fn bundles(workspace: &Workspace) -> PathBuf {
 ///
 /// # Errors
 ///
-/// As [`build`] and [`test`].
+/// As [`build`] and [`test()`].
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if args.update {
         update(workspace)?;

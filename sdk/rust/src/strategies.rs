@@ -1,4 +1,4 @@
-//! Strategies for [`proptest`]: pods, the node and columns, for properties that hold for all of them (feature `proptest`).
+//! Strategies for [`mod@proptest`]: pods, the node and columns, for properties that hold for all of them (feature `proptest`).
 //!
 //! They generate only facts that a host can hand over, including unusual ones: ended pods, waiting containers, limits of 0 and above the
 //! capacity of the node, missing samples. Ids are unique.
