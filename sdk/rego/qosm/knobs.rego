@@ -1,15 +1,15 @@
 # METADATA
 # title: Settings
 # description: |
-#   What a policy puts into `settings` to hold a knob. All of it counts anew at each evaluation: what is not in the set any more is
-#   released, and what lies beneath comes back.
+#   Objects in `settings` that hold knobs. Each evaluation declares all of them: a knob that is no longer in the set is released, and the
+#   value of the next policy or the baseline applies again.
 package qosm.lib.knobs
 
 # METADATA
 # description: |
-#   Holds a knob of a container or a pod, as `input` shows them, or of a tier ("kubepods", "burstable", "besteffort"). The value is a
-#   whole number in the knob's own unit, or "max" where the kernel knows that word; of `cpuset.cpus` and `cpuset.mems` an array or set
-#   of numbers; of `cpu.weight` also `{"shares": n}`. The reason is what `qosm explain` shows.
+#   Holds a knob of a container or a pod, as in `input`, or of a tier ("kubepods", "burstable", "besteffort"). The value is a whole number
+#   in the knob's own unit, or "max" if the kernel accepts that word; for `cpuset.cpus` and `cpuset.mems` an array or set of numbers; for
+#   `cpu.weight` also `{"shares": n}`. `qosm explain` shows the reason.
 hold(target, knob, value, reason) := object.union(
 	target_of(target),
 	{"knob": knob, "value": value, "reason": reason},
@@ -17,13 +17,13 @@ hold(target, knob, value, reason) := object.union(
 
 # METADATA
 # description: |
-#   Holds a setting of the node's kernel, such as "vm.watermark_scale_factor". `input.nodeKnobs` has those that there are.
+#   Holds a setting of the node's kernel, such as "vm.watermark_scale_factor". `input.nodeKnobs` has the settings of this kernel.
 hold_node(knob, value, reason) := {"knob": knob, "value": value, "reason": reason}
 
 # METADATA
 # description: |
-#   Holds what a container, a pod or a tier may do on a block device: "io.max", whose value is an object of `rbps`, `wbps`, `riops` and
-#   `wiops` a second, or "io.weight", 1 to 10000. `input.blockDevices` is by the numbers of the device, such as "8:16".
+#   Holds a knob of a container, a pod or a tier on a block device: "io.max", whose value is an object of `rbps`, `wbps`, `riops` and
+#   `wiops` per second, or "io.weight", 1 to 10000. The device is a key of `input.blockDevices`, its numbers, such as "8:16".
 hold_on_device(target, device, knob, value, reason) := object.union(
 	hold(target, knob, value, reason),
 	{"device": device},
@@ -31,13 +31,14 @@ hold_on_device(target, device, knob, value, reason) := object.union(
 
 # METADATA
 # description: |
-#   Holds a setting of a block device for the whole node: "io.cost.qos" or "io.cost.model", whose values are objects with the kernel's
-#   own names.
+#   Holds a setting of a block device for the whole node: "io.cost.qos" or "io.cost.model". The value is an object with the kernel's own
+#   names.
 hold_of_device(device, knob, value, reason) := {"knob": knob, "device": device, "value": value, "reason": reason}
 
 # METADATA
 # description: |
-#   Moves a container's pages from some NUMA nodes to others. The token is the policy's own number for it: another one begins anew.
+#   Moves a container's pages from some NUMA nodes to others. The token is a number of the policy's choice; another token starts a new
+#   migration.
 move_pages(container, from, to, token, reason) := {
 	"migrate": container.id,
 	"from": from,
@@ -47,7 +48,7 @@ move_pages(container, from, to, token, reason) := {
 }
 
 # METADATA
-# description: 'The field that names a target: that of a tier, a pod or a container.'
+# description: 'The field that names a target: `tier`, `pod` or `container`.'
 target_of(target) := {"tier": target} if is_string(target)
 
 target_of(target) := {"pod": target.id} if target.containers
@@ -58,7 +59,7 @@ target_of(target) := {"container": target.id} if {
 }
 
 # METADATA
-# description: The interface that each knob needs to be granted.
+# description: The grant that each knob needs.
 grants := {
 	"cpu.quota": "cpu-bandwidth",
 	"cpu.burst": "cpu-bandwidth",

@@ -1,13 +1,12 @@
 # METADATA
 # title: Choosing pods
-# description: Kubernetes' label selectors, and a selector of pods by namespace, labels and class for a policy's configuration.
+# description: Kubernetes' label selectors, and selectors of pods by namespace, labels and class for the policy's own configuration.
 package qosm.lib.selectors
 
 # METADATA
 # description: |
-#   Whether a pod is one of those that a selector names. It may have `namespaces` (a list), `labels` (a label selector) and `classes`
-#   (QoS classes); the pod has to fit all that it has. A selector that has none of them chooses nothing: an empty configuration must not
-#   touch a whole node.
+#   Whether a selector chooses a pod. It may have `namespaces` (a list), `labels` (a label selector) and `classes` (QoS classes), and the
+#   pod has to match all that it has. A selector with none of them chooses no pod: an empty configuration must not affect a whole node.
 chooses(selector, pod) if {
 	count(said(selector)) > 0
 	every part in said(selector) {
@@ -25,7 +24,8 @@ fits("classes", classes, pod) if pod.qos in classes
 
 # METADATA
 # description: |
-#   A Kubernetes label selector with `matchLabels` and `matchExpressions` (In, NotIn, Exists, DoesNotExist). An empty one matches all.
+#   Whether labels match a Kubernetes label selector with `matchLabels` and `matchExpressions` (In, NotIn, Exists, DoesNotExist). An empty
+#   selector matches all.
 matches(selector, labels) if {
 	every key, value in object.get(selector, "matchLabels", {}) {
 		labels[key] == value
@@ -43,5 +43,5 @@ holds("Exists", key, _, labels) if key in object.keys(labels)
 
 holds("DoesNotExist", key, _, labels) if not key in object.keys(labels)
 
-# A rule of its own: `not labels[key] in values` is undefined where the label is missing, since arguments are looked up before the `not`.
+# A separate rule: `not labels[key] in values` is undefined if the label is missing, since arguments are looked up before the `not`.
 has(labels, key, values) if labels[key] in values

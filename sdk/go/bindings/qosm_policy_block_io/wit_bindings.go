@@ -16,23 +16,22 @@ import (
 type PodId = uint32
 type Target = qosm_policy_types.Target
 
-// A whole disk, or what the kernel presents as one, such as a logical volume, by the kernel's numbers. They can change with a restart
-// of the node: find it anew by its names.
+// A whole disk, or a device that the kernel presents as one, such as a logical volume, by the kernel's numbers. They can change when
+// the node restarts: find the device again by its names.
 type Device struct {
-	// Which driver.
+	// Number of the driver.
 	Major uint32
-	// Which of the driver's devices.
+	// Number of the device within the driver.
 	Minor uint32
 }
 
 // A device of this node.
 type DeviceInfo struct {
-	// Its numbers.
+	// Numbers of the device.
 	Device Device
-	// What it is called below `/dev`: the kernel's own name first (`sda`, `dm-0`), then those of device mapper (`mapper/data-logs`,
-	// `data/logs`).
+	// Names below `/dev`: first the kernel's own name (`sda`, `dm-0`), then those of device mapper (`mapper/data-logs`, `data/logs`).
 	Names []string
-	// The names of its partitions below `/dev`. A partition has no limits of its own.
+	// Names of its partitions below `/dev`. A partition has no limits of its own.
 	Partitions []string
 	// LVM volume groups that have data on it.
 	VolumeGroups []string
@@ -42,62 +41,62 @@ type DeviceInfo struct {
 type Volume struct {
 	// The pod.
 	Pod uint32
-	// The name of its directory at the kubelet: that of the persistent volume, or of the volume in the pod where it is ephemeral.
+	// Name of the volume's directory at the kubelet: that of the persistent volume, or for an ephemeral volume its name in the pod.
 	Name string
-	// The disk that it is on.
+	// The disk that holds the volume.
 	Device Device
 }
 
-// What a cgroup may do, per second; `none` = no limit, and so are operations from 4294967295 on, which the kernel does not count. 0
-// and 1 are refused, as the kernel does, and so is a record that limits nothing.
+// Limits of a cgroup on one device, per second: each at least 2, `none` = no limit. At least one field has to be a limit. The kernel
+// treats 4294967295 operations or more, and 18446744073709551615 bytes, as no limit.
 type Limits struct {
-	// Bytes read.
+	// Bytes read per second.
 	ReadBps witTypes.Option[uint64]
-	// Bytes written.
+	// Bytes written per second.
 	WriteBps witTypes.Option[uint64]
-	// Reads.
+	// Reads per second.
 	ReadIops witTypes.Option[uint64]
-	// Writes.
+	// Writes per second.
 	WriteIops witTypes.Option[uint64]
 }
 
-// How late requests may be before the kernel holds cgroups back. Percentages are in hundredths of a percent.
+// Latency targets: when requests are later, the kernel holds cgroups back. Percentages are in hundredths of a percent.
 type Latency struct {
-	// Share of the reads that are to be within `read-latency-usec`, in hundredths: up to 10000.
+	// Share of the reads that have to finish within `read-latency-usec`: 0 to 10000.
 	ReadPermyriad uint32
-	// In microseconds.
+	// Latency target of reads, in microseconds.
 	ReadLatencyUsec uint32
-	// Share of the writes that are to be within `write-latency-usec`, in hundredths: up to 10000.
+	// Share of the writes that have to finish within `write-latency-usec`: 0 to 10000.
 	WritePermyriad uint32
-	// In microseconds.
+	// Latency target of writes, in microseconds.
 	WriteLatencyUsec uint32
-	// The least speed that the kernel slows a device down to, of what its model says; 100 to 1000000.
+	// Lowest speed to which the kernel slows a device down, relative to its cost model: 100 to 1000000.
 	Min uint32
-	// The most that it goes up to; `min` to 1000000.
+	// Highest speed that the kernel allows, relative to the cost model: `min` to 1000000.
 	Max uint32
 }
 
-// Whether the cost model counts for a device (`io.cost.qos`). Only where it does, weights have an effect.
+// Whether the cost model of a device is enabled (`io.cost.qos`). Weights take effect only where it is.
 type CostQos struct {
-	// Whether it counts.
+	// Whether the cost model is enabled.
 	Enabled bool
-	// `none` = the kernel chooses by the kind of the device.
+	// Latency targets; `none` = the kernel chooses them by the kind of the device.
 	Latency witTypes.Option[Latency]
 }
 
-// What a device can do per second (`io.cost.model`): each of it 1 to 9223372036854775807.
+// Performance of a device (`io.cost.model`): each field 1 to 9223372036854775807.
 type CostModel struct {
-	// Bytes read.
+	// Bytes read per second.
 	ReadBps uint64
-	// Sequential reads of 4 KiB.
+	// Sequential reads of 4 KiB per second.
 	ReadSeqIops uint64
-	// Random reads of 4 KiB.
+	// Random reads of 4 KiB per second.
 	ReadRandIops uint64
-	// Bytes written.
+	// Bytes written per second.
 	WriteBps uint64
-	// Sequential writes of 4 KiB.
+	// Sequential writes of 4 KiB per second.
 	WriteSeqIops uint64
-	// Random writes of 4 KiB.
+	// Random writes of 4 KiB per second.
 	WriteRandIops uint64
 }
 

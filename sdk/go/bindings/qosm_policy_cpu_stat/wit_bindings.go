@@ -16,7 +16,7 @@ import (
 type ContainerId = uint32
 type Target = qosm_policy_types.Target
 
-// One container over the window. Counters are differences; a container is missing until it was read twice.
+// CPU use of one container over the window. A container has no sample before its second reading.
 type Sample struct {
 	// The container.
 	Container uint32
@@ -24,19 +24,20 @@ type Sample struct {
 	UsageUsec uint64
 	// Enforcement periods that passed.
 	NrPeriods uint64
-	// Periods in which the group was throttled.
+	// Periods in which the container was throttled.
 	NrThrottled uint64
-	// Time that its threads waited for the next period, summed over CPUs.
+	// Time that throttled threads waited for the next period, summed over CPUs.
 	ThrottledUsec uint64
 }
 
 // The CFS bandwidth in force for one cgroup.
 type Bandwidth struct {
-	// A pod, a container, or since 0.1.3 the tier BestEffort.
+	// A pod, a container or, since 0.1.3, the tier BestEffort.
 	Target qosm_policy_types.Target
 	// CFS quota for each period; `none` = unlimited.
 	QuotaUsec witTypes.Option[uint64]
-	// What the quota would be without any policy: what the kubelet, the runtime or a person last put there.
+	// Baseline of the quota, which would apply without any policy: what the kubelet, the runtime or a person wrote last; `none` =
+	// unlimited.
 	BaselineQuotaUsec witTypes.Option[uint64]
 	// Length of the enforcement period.
 	PeriodUsec uint64

@@ -18,52 +18,53 @@ type Target = qosm_policy_types.Target
 
 // A logical CPU.
 type Cpu struct {
-	// The kernel's number of it.
+	// The kernel's number of the CPU.
 	Id uint32
-	// Its physical core, numbered over the whole machine from 0 by socket: hyper-threads of one core have one number. A CPU that was
-	// offline from the agent's start on has a core of its own, on socket and node 0.
+	// Physical core, numbered over the whole machine from 0, ordered by socket: hyper-threads of one core have the same number. A CPU
+	// that has been offline since the agent started has a core of its own, on socket and node 0.
 	Core uint32
-	// Its socket (`physical_package_id`).
+	// Socket of the CPU (`physical_package_id`).
 	Socket uint32
-	// Its NUMA node.
+	// NUMA node of the CPU.
 	NumaNode uint32
-	// Whether it is online.
+	// Whether the CPU is online.
 	Online bool
 }
 
 const (
-	// It leaves CPUs alone.
+	// The CPU manager assigns no CPUs.
 	ManagerNone uint8 = 0
-	// It gives containers of Guaranteed pods with whole CPUs some for themselves alone, and writes their cpusets.
+	// The CPU manager assigns exclusive CPUs to containers of Guaranteed pods that request whole CPUs, and writes their cpusets.
 	ManagerStatic uint8 = 1
-	// The file of its state cannot be read, or the agent was not told where it is.
+	// The CPU manager's state file cannot be read, or the agent is not configured with its path.
 	ManagerUnknown uint8 = 2
 )
 
-// What the kubelet's CPU manager does.
+// Policy of the kubelet's CPU manager.
 type Manager = uint8
 
-// CPUs that one container has for itself alone.
+// CPUs that the kubelet assigned exclusively to one container.
 type Exclusive struct {
-	// The container; `none` where the state speaks of one that is not known here, or not any more.
+	// The container; `none` if the state file names a container that this agent does not know, or no longer knows.
 	Container witTypes.Option[uint32]
-	// Its CPUs, ascending.
+	// CPUs of the container, ascending.
 	Cpus []uint32
 }
 
-// The CPUs, and which of them not every pod may use.
+// The CPUs, and those that are not available to every pod.
 type Topology struct {
 	// All CPUs that are present, by id.
 	Cpus []Cpu
-	// What the kubelet's CPU manager does.
+	// Policy of the kubelet's CPU manager.
 	Manager Manager
-	// CPUs that no pod may use, as far as the cpusets show: those of `--reserved-cpus` with `strict-cpu-reservation`.
+	// CPUs that no pod may use, as far as the cpusets show them: those of `--reserved-cpus` with `strict-cpu-reservation`.
 	Reserved []uint32
-	// CPUs that the kubelet gave to containers alone: by its state, and where the manager is unknown by the containers' cpusets.
+	// CPUs that the kubelet assigned exclusively to containers: by its state file, or by the containers' cpusets if the manager is
+	// `unknown`.
 	Exclusive []Exclusive
 }
 
-// The CPUs that the processes of a cgroup may run on: what is in force, whatever was asked for.
+// The CPUs on which the processes of a cgroup may run: the set in force, whatever was requested.
 type CpuSet struct {
 	// The cgroup.
 	Target qosm_policy_types.Target

@@ -15,20 +15,20 @@ import (
 type PodId = uint32
 
 const (
-	// Until the controller has done it. On a host without Kubernetes the agent asks the processes to end (SIGTERM), and ends
+	// Until the controller has carried it out. On a host without Kubernetes, the agent sends SIGTERM to the pod's processes, and ends
 	// them after the grace period.
 	UrgencySoon uint8 = 0
-	// A few seconds, which the operator sets: without an answer by then the agent ends the pod's processes itself.
+	// A few seconds, which the operator sets: without an answer by then, the agent ends the pod's processes itself.
 	UrgencyNow uint8 = 1
 )
 
-// How long it can wait.
+// How long an eviction can wait.
 type Urgency = uint8
 
 const (
-	// It waits for an answer, or for room in a budget of the node or of the controller.
+	// The request waits for an answer, or for room in a budget of the node or of the controller.
 	OutcomePending uint8 = 0
-	// The API server took it: the pod ends by its grace period.
+	// The API server accepted it: the pod ends within its grace period.
 	OutcomeAccepted uint8 = 1
 	// A guard rail, a rule of the controller or the API server (a PodDisruptionBudget) forbids it; `why` says which. A controller
 	// tries again while the request stands.
@@ -39,18 +39,18 @@ const (
 	OutcomeKilled uint8 = 4
 )
 
-// What became of it.
+// Outcome of an eviction.
 type Outcome = uint8
 
-// What became of one request.
+// State of one request.
 type State struct {
-	// `metadata.uid` of the pod.
+	// UID of the pod, as in `pod.uid`.
 	PodUid string
-	// What became of it.
+	// Outcome of the request.
 	Outcome Outcome
-	// Why it is so.
+	// Reason of the outcome.
 	Why string
-	// Time since that is known.
+	// Time since the outcome is known.
 	AgeMsec uint64
 }
 

@@ -15,64 +15,65 @@ type PodId = uint32
 type Tick = qosm_policy_types.Tick
 type Trigger = qosm_policy_types.Trigger
 
-// Values that stand behind one word of the `policy` field.
+// Values that one word of the field `policy` stands for.
 type Preset struct {
 	// The word, e.g. `auto`.
 	Policy string
-	// What it stands for: a JSON object; where `class-field` is set, one object for each of `lsrClass`, `lsClass`,
-	// `beClass` and `systemClass`. A layer that says the word starts from these values instead of from the layers beneath.
+	// The values: a JSON object; if `class-field` is set, with one object for each of `lsrClass`, `lsClass`, `beClass` and
+	// `systemClass`. A layer with this word starts from these values instead of from the layers beneath.
 	Values string
-	// Whether the layer's other fields are ignored, as with `none`.
+	// Whether the host ignores the other fields of a layer with this word, as for `none`.
 	Alone bool
 }
 
-// How pods and operators speak to this policy. The host does the reading, merging and validating.
+// How pods and operators configure this policy. The host reads, merges and validates the configuration.
 type Protocol struct {
-	// Pod annotations, the most important first; each holds a JSON object.
+	// Pod annotations, in order of precedence; each holds a JSON object.
 	AnnotationKeys []string
 	// Key of the cluster ConfigMap, e.g. `cpu-burst-config`.
 	ConfigMapKey witTypes.Option[string]
-	// Where that key holds an object for each QoS class: this policy's field in each of them, e.g. `memoryQOS`. Such a
-	// field has a switch `enable` if it is one of the schema's or of `node-only-fields`, and its class is not configured without;
-	// otherwise a class is configured where it is written.
+	// If that key holds an object for each QoS class: this policy's field in each of them, e.g. `memoryQOS`. If `enable` is a field of
+	// the schema or of `node-only-fields`, it is the field's switch, and a class is configured only if it is on; otherwise a class is
+	// configured if its field is present.
 	ClassField witTypes.Option[string]
-	// Key of the ConfigMap with lists of namespaces, e.g. `cpu-burst`.
+	// Key in the ConfigMap that lists namespaces, e.g. `cpu-burst`.
 	NamespaceListKey witTypes.Option[string]
-	// Built-in defaults: a JSON object, by class as in `preset.values` where `class-field` is set.
+	// Built-in defaults: a JSON object; if `class-field` is set, by class as in `preset.values`.
 	Defaults string
-	// Words of the `policy` field that stand for values.
+	// Words of the field `policy` that stand for values.
 	Presets []Preset
 	// JSON schema of the fields: an object with `properties`.
 	Schema string
-	// Fields that only operators may set; an annotation that sets one is refused.
+	// Fields that only operators may set; the host refuses an annotation that sets one.
 	NodeOnlyFields []string
 }
 
-// Who the module is.
+// Identity of the module, its configuration, and when the host evaluates it.
 type Description struct {
-	// A name in lower case with dashes.
+	// Name: 1 to 63 lower-case letters, digits and inner dashes.
 	Name string
-	// Its semantic version.
+	// Semantic version.
 	Version string
 	// One sentence for `qosm policy inspect`.
 	Summary string
-	// How it is configured; `none` for a policy that takes no configuration from pods.
+	// How pods and operators configure the policy; `none` if it takes no configuration from pods.
 	Protocol witTypes.Option[Protocol]
-	// JSON schema of the policy-level configuration that `configure` takes; `none` when it takes nothing.
+	// JSON schema of the policy-level configuration that `configure` takes; `none` if it takes none.
 	ConfigSchema witTypes.Option[string]
-	// How often it wants to be evaluated; 0 = only when pods or configuration change, or a trigger fires.
+	// Interval between evaluations; 0 = only when pods or configuration change, or a trigger fires.
 	IntervalMsec uint32
-	// What else is to bring an evaluation about, at once: at most 16. Alarms are gathered, and come no faster than the
-	// operator allows. A trigger that the node cannot watch is reported; the interval still applies.
+	// Triggers that start an evaluation without waiting for the interval: at most 16, each once. The host collects alarms, and
+	// evaluates because of them no more often than the operator allows. It reports a trigger that the node cannot watch; the interval
+	// still applies.
 	Triggers []qosm_policy_types.Trigger
 }
 
-// A pod that the module cannot act on as configured.
+// A pod whose configuration the module cannot apply.
 type Rejection struct {
 	// The pod.
 	Pod uint32
-	// The field of its configuration that is at fault.
+	// The invalid field of its configuration.
 	Field string
-	// What is wrong, and the way out.
+	// What is wrong, and how to correct it.
 	Message string
 }

@@ -14,15 +14,15 @@ import (
 type Target = qosm_policy_types.Target
 
 const (
-	// Of use to the module's author.
+	// For the module's author.
 	LevelDebug uint8 = 0
 	// Something changed.
 	LevelInfo uint8 = 1
-	// Something is worse than it should be.
+	// Something is worse than intended.
 	LevelWarn uint8 = 2
 )
 
-// How much it matters.
+// Level of a log line.
 type Level = uint8
 
 //go:wasmimport qosm:policy/log@0.1.3 write

@@ -18,11 +18,11 @@ type Target = qosm_policy_types.Target
 const (
 	// The kernel's `max`.
 	BoundUnlimited uint8 = 0
-	// So many bytes.
+	// This many bytes; more than 2^63 - 1 is no bound.
 	BoundBytes uint8 = 1
 )
 
-// A bound in bytes, or none at all.
+// A bound in bytes, or no bound.
 type Bound struct {
 	tag   uint8
 	value any
@@ -46,31 +46,32 @@ func MakeBoundBytes(value uint64) Bound {
 	return Bound{BoundBytes, value}
 }
 
-// What is wanted for one cgroup. `none` leaves the file unset.
+// Values for one cgroup. A field that is `none` is not held.
 type Protection struct {
-	// `memory.min`: never reclaimed.
+	// `memory.min`: memory that the kernel never reclaims.
 	MinBytes witTypes.Option[uint64]
-	// `memory.low`: reclaimed only when nothing else is left.
+	// `memory.low`: memory that the kernel reclaims only when nothing else is left.
 	LowBytes witTypes.Option[uint64]
-	// `memory.high`: above it, allocations are slowed down and reclaimed.
+	// `memory.high`: above it, the kernel slows allocations down and reclaims.
 	High witTypes.Option[Bound]
-	// `memory.wmark_ratio`: background reclaim starts at this percentage of the limit. Alibaba kernels.
+	// `memory.wmark_ratio`: percentage of the memory limit at which background reclaim starts, 0 to 100. Alibaba kernels.
 	WmarkRatioPercent witTypes.Option[uint32]
-	// `memory.wmark_scale_factor`: how far it reclaims, in hundredths of a percent of the limit. Alibaba kernels.
+	// `memory.wmark_scale_factor`: how far background reclaim goes, in hundredths of a percent of the limit, 1 to 1000. Alibaba
+	// kernels.
 	WmarkScalePermyriad witTypes.Option[uint32]
-	// `memory.wmark_min_adj`: shifts the node's watermark for this group, -25 to 50. Alibaba kernels.
+	// `memory.wmark_min_adj`: shifts the node's watermark for this cgroup, -25 to 50. Alibaba kernels.
 	WmarkMinAdjPercent witTypes.Option[int32]
-	// `memory.priority`: the higher, the later the OOM killer comes, 0 to 12. Alibaba kernels.
+	// `memory.priority`, 0 to 12: the OOM killer kills cgroups with a higher value later. Alibaba kernels.
 	OomPriority witTypes.Option[uint32]
-	// `memory.use_priority_oom`: whether priorities count among the children. Alibaba kernels.
+	// `memory.use_priority_oom`: whether the OOM killer follows the priorities of the cgroups below. Alibaba kernels.
 	UseOomPriority witTypes.Option[bool]
-	// `memory.oom.group`: the OOM killer ends all processes of the group or none.
+	// `memory.oom.group`: whether the OOM killer kills all processes of the cgroup or none.
 	OomGroup witTypes.Option[bool]
-	// `memory.pagecache_limit.enable`. Alibaba kernels.
+	// `memory.pagecache_limit.enable`: whether the page cache limit is enabled. Alibaba kernels.
 	PageCacheLimitEnable witTypes.Option[bool]
-	// `memory.pagecache_limit.size`. Alibaba kernels.
+	// `memory.pagecache_limit.size`: the page cache limit. Alibaba kernels.
 	PageCacheLimitBytes witTypes.Option[uint64]
-	// `memory.pagecache_limit.sync`: reclaim in the allocating task instead of in the background. Alibaba kernels.
+	// `memory.pagecache_limit.sync`: whether the allocating task reclaims, instead of the background. Alibaba kernels.
 	PageCacheReclaimSync witTypes.Option[bool]
 }
 

@@ -13,23 +13,23 @@ import (
 
 type ContainerId = uint32
 
-// One container now; event counts are differences over the window.
+// Current memory of one container; event counts are differences over the window.
 type Sample struct {
 	// The container.
 	Container uint32
-	// All memory charged to it.
+	// All memory charged to the container.
 	UsageBytes uint64
 	// Anonymous memory.
 	AnonBytes uint64
 	// Page cache.
 	FileBytes uint64
-	// Page cache that was not used lately.
+	// Page cache that was not used recently.
 	InactiveFileBytes uint64
-	// Times it was throttled for being above `memory.high`; 0 on cgroup v1.
+	// Times the container was throttled for being above `memory.high`; 0 on cgroup v1.
 	HighEvents uint64
-	// Times it hit its limit.
+	// Times the container hit its memory limit.
 	MaxEvents uint64
-	// Processes that the OOM killer ended.
+	// Processes that the OOM killer killed.
 	OomKills uint64
 }
 

@@ -17,48 +17,48 @@ type PodId = uint32
 type QosClass = qosm_policy_types.QosClass
 type Tier = qosm_policy_types.Tier
 
-// The node as it stands.
+// Capacity and use of the node.
 type Sample struct {
-	// Logical CPUs.
+	// Number of logical CPUs.
 	Cpus uint32
 	// Physical memory.
 	MemoryCapacityBytes uint64
-	// `status.allocatable.memory`; the capacity where there is no Kubernetes.
+	// `status.allocatable.memory`; without Kubernetes the capacity.
 	MemoryAllocatableBytes uint64
 	// Size of a memory page.
 	PageSizeBytes uint64
-	// CPU time that all CPUs together spent busy within the window; `none` when not known.
+	// CPU time that all CPUs together were busy within the window; `none` if unknown.
 	CpuUsageUsec witTypes.Option[uint64]
-	// What could be given out without swapping (`MemAvailable`); `none` when not known.
+	// Memory that can be allocated without swapping (`MemAvailable`); `none` if unknown.
 	MemoryAvailableBytes witTypes.Option[uint64]
 }
 
-// Memory of the whole node, now. Since 0.1.3.
+// Current memory of the whole node. Since 0.1.3.
 type Memory struct {
 	// Physical memory (`MemTotal`).
 	TotalBytes uint64
-	// Unused (`MemFree`).
+	// Unused memory (`MemFree`).
 	FreeBytes uint64
-	// What could be given out without swapping (`MemAvailable`).
+	// Memory that can be allocated without swapping (`MemAvailable`).
 	AvailableBytes uint64
-	// Page cache that was used lately (`Active(file)`).
+	// Page cache that was used recently (`Active(file)`).
 	ActiveFileBytes uint64
-	// Page cache that was not (`Inactive(file)`).
+	// Page cache that was not used recently (`Inactive(file)`).
 	InactiveFileBytes uint64
-	// The kernel's watermarks, each summed over all zones; `none` when not known. Free memory below this one has every allocation
-	// reclaim for itself.
+	// The kernel's watermark `min`, summed over all zones; `none` if unknown. With less free memory, every allocation reclaims memory
+	// itself.
 	MinMarkBytes witTypes.Option[uint64]
-	// Below this one the kernel reclaims in the background …
+	// The watermark `low`, summed over all zones; `none` if unknown. With less free memory, the kernel reclaims in the background …
 	LowMarkBytes witTypes.Option[uint64]
-	// … until this one is reached.
+	// … until the watermark `high` is free, summed over all zones; `none` if unknown.
 	HighMarkBytes witTypes.Option[uint64]
 }
 
 // Time in which some, or all, threads waited for a resource. Since 0.1.3.
 type Stall struct {
-	// At least one thread waited.
+	// Time in which at least one thread waited.
 	SomeUsec uint64
-	// All threads waited at once.
+	// Time in which all threads waited at once.
 	FullUsec uint64
 }
 
@@ -73,16 +73,16 @@ type NodePressure struct {
 }
 
 const (
-	// A tier with all pods in it. `guaranteed` is the kubepods group: all pods of the node.
+	// A tier with all pods in it. `guaranteed` is the kubepods cgroup: all pods of the node.
 	GroupTier uint8 = 0
-	// A pod, with its sandbox.
+	// A pod, including its sandbox.
 	GroupPod uint8 = 1
-	// Everything on the node outside of the kubepods group: its CPU time is what is left of `sample.cpu-usage-usec`, its memory what is left
-	// of the root cgroup's.
+	// Everything on the node outside of the kubepods cgroup. Its CPU time is the remainder of `sample.cpu-usage-usec`, its memory the
+	// remainder of the root cgroup's memory.
 	GroupOutside uint8 = 2
 )
 
-// What uses the node, in groups of containers. Since 0.1.3.
+// A group of processes whose use of the node is counted. Since 0.1.3.
 type Group struct {
 	tag   uint8
 	value any
@@ -115,49 +115,50 @@ func MakeGroupOutside() Group {
 	return Group{GroupOutside, nil}
 }
 
-// Memory of a group, now. Since 0.1.3.
+// Current memory of a group. Since 0.1.3.
 type GroupMemory struct {
-	// All memory charged to it.
+	// All memory charged to the group.
 	UsageBytes uint64
-	// Page cache that was used lately.
+	// Page cache that was used recently.
 	ActiveFileBytes uint64
-	// Page cache that was not.
+	// Page cache that was not used recently.
 	InactiveFileBytes uint64
 }
 
-// What a group used. `none` is what the kernel does not count here; of what is counted over the window also until it was read twice.
-// Since 0.1.3.
+// Use of the node by one group. A field is `none` if the kernel does not count it; a difference over the window is also `none` before
+// the second reading. Since 0.1.3.
 type GroupUse struct {
 	// The group.
 	Group Group
 	// CPU time used within the window.
 	CpuUsageUsec witTypes.Option[uint64]
-	// Its memory, now.
+	// Current memory.
 	Memory witTypes.Option[GroupMemory]
-	// Time within the window for which the group's own CFS quota held its threads back, summed over CPUs.
+	// Time within the window in which the group's own CFS quota throttled its threads, summed over CPUs.
 	CpuThrottledUsec witTypes.Option[uint64]
 	// Time within the window in which its threads waited for a CPU.
 	CpuPressure witTypes.Option[Stall]
-	// Times within the window that it hit its memory limit. cgroup v2 counts the groups below it too, v1 the group alone.
+	// Times within the window that the group hit its memory limit. cgroup v2 also counts the cgroups below it, v1 only the group
+	// itself.
 	MaxEvents witTypes.Option[uint64]
-	// Processes that the OOM killer ended within the window; counted likewise.
+	// Processes that the OOM killer killed within the window, counted like `max-events`.
 	OomKills witTypes.Option[uint64]
 }
 
-// An application beside Kubernetes, as the key `host-application-config` of the cluster's ConfigMap names it for this node, and what it
-// used. `none` is what nobody said or the kernel does not count. Since 0.1.3.
+// Use of the node by an application outside Kubernetes that the key `host-application-config` of the cluster ConfigMap lists for this
+// node. A field is `none` if the ConfigMap does not set it or the kernel does not count it. Since 0.1.3.
 type ApplicationUse struct {
-	// Its name.
+	// Name of the application.
 	Name string
-	// Its class of service.
+	// QoS class.
 	Qos witTypes.Option[qosm_policy_types.QosClass]
-	// Its priority class, as it was written, e.g. `koord-prod`.
+	// Priority class as written in the ConfigMap, e.g. `koord-prod`.
 	Priority witTypes.Option[string]
-	// The tier in which its cgroup lies; `none` = outside of the kubepods group, and so a part of `outside`.
+	// Tier that contains the application's cgroup; `none` if the cgroup is outside of kubepods, and so a part of `outside`.
 	Tier witTypes.Option[qosm_policy_types.Tier]
-	// CPU time used within the window; `none` also until it was read twice.
+	// CPU time used within the window; `none` also before the second reading.
 	CpuUsageUsec witTypes.Option[uint64]
-	// Its memory, now.
+	// Current memory.
 	Memory witTypes.Option[GroupMemory]
 }
 

@@ -13,33 +13,34 @@ import (
 )
 
 const (
-	// `vm.min_free_kbytes`: what the kernel keeps free, in KiB. The watermarks of its zones follow from it.
+	// `vm.min_free_kbytes`: memory that the kernel keeps free, in KiB; the host allows at most 5 % of memory. The watermarks of the
+	// kernel's zones follow from it.
 	KnobMinFreeKbytes uint8 = 0
-	// `vm.watermark_scale_factor`: how far the watermarks lie from each other, in hundredths of a percent of memory, 1 to 1000.
+	// `vm.watermark_scale_factor`: distance between the watermarks, in hundredths of a percent of memory, 1 to 1000.
 	KnobWatermarkScaleFactor uint8 = 1
-	// `/sys/kernel/mm/memcg_reaper/reap_background`, 0 or 1: whether memory of removed cgroups is reclaimed. Alibaba kernels.
+	// `/sys/kernel/mm/memcg_reaper/reap_background`, 0 or 1: whether the kernel reclaims memory of removed cgroups. Alibaba kernels.
 	KnobMemcgReaper uint8 = 2
-	// `kernel.sched_group_identity_enabled`, 0 or 1: whether group identities (`cpu.bvt_warp_ns`) count. Alibaba kernels.
+	// `kernel.sched_group_identity_enabled`, 0 or 1: whether group identities (`cpu.bvt_warp_ns`) take effect. Alibaba kernels.
 	KnobGroupIdentity uint8 = 3
 	// `kernel.sched_idle_saver_wmark`, in nanoseconds: how long a CPU has to be idle for tasks that were expelled from it. Alibaba
 	// kernels.
 	KnobIdleSaverWmark uint8 = 4
-	// `/sys/kernel/mm/pagecache_limit/enabled`, 0 or 1: whether page cache limits of cgroups count. Alibaba kernels.
+	// `/sys/kernel/mm/pagecache_limit/enabled`, 0 or 1: whether page cache limits of cgroups take effect. Alibaba kernels.
 	KnobPageCacheLimit uint8 = 5
-	// `kernel.sched_core`, 0 or 1: whether there is core scheduling; 1 and group identities exclude each other. Alibaba kernels.
+	// `kernel.sched_core`, 0 or 1: whether core scheduling is enabled. 1 and group identities exclude each other. Alibaba kernels.
 	KnobSchedCore uint8 = 6
 )
 
-// One of the settings.
+// A setting of the node's kernel.
 type Knob = uint8
 
-// A setting as it stands.
+// State of a setting.
 type State struct {
-	// Which.
+	// The setting.
 	Knob Knob
-	// What it holds; `none` where this kernel does not have it.
+	// Current value; `none` if this kernel does not have the setting.
 	Value witTypes.Option[uint64]
-	// What it would hold without any policy.
+	// Baseline, the value without any policy; `none` if this kernel does not have the setting.
 	Baseline witTypes.Option[uint64]
 }
 

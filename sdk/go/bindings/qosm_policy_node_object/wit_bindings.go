@@ -12,36 +12,36 @@ import (
 	"unsafe"
 )
 
-// One resource of the node or of a zone: CPU in thousandths of a CPU, everything else in its own unit. An amount that cannot be
-// expressed is left out, and told to the operator.
+// One resource of the node or of a zone: CPU in thousandths of a CPU, everything else in its own unit. The host leaves out an amount
+// that it cannot represent, and reports it to the operator.
 type Amount struct {
-	// Its full name, e.g. `cpu`, `memory` or `kubernetes.io/batch-cpu`.
+	// Full name, e.g. `cpu`, `memory` or `kubernetes.io/batch-cpu`.
 	Name string
-	// `status.capacity`; `none` when not said.
+	// `status.capacity`; `none` if not set.
 	Capacity witTypes.Option[int64]
-	// `status.allocatable`; `none` when not said.
+	// `status.allocatable`; `none` if not set.
 	Allocatable witTypes.Option[int64]
 }
 
-// A NUMA node, as a NodeResourceTopology describes it.
+// A NUMA node, from the NodeResourceTopology.
 type Zone struct {
-	// The kernel's number of it.
+	// The kernel's number of the NUMA node.
 	Id uint32
-	// What it has, by name.
+	// Resources of the NUMA node, ordered by name.
 	Resources []Amount
 }
 
-// The node. `cpu` and `memory` are always among its resources: where the object does not say them, it is what the machine has.
+// The node. Its resources always include `cpu` and `memory`: if the object does not set them, they are those of the machine.
 type Object struct {
-	// `metadata.name`; empty when unset.
+	// `metadata.name`; empty if not set.
 	Name string
 	// All labels.
 	Labels []witTypes.Tuple2[string, string]
 	// All annotations.
 	Annotations []witTypes.Tuple2[string, string]
-	// What it has, by name.
+	// Resources of the node, ordered by name.
 	Resources []Amount
-	// Its NUMA nodes, by number; empty where there is no NodeResourceTopology.
+	// NUMA nodes, ordered by number; empty without a NodeResourceTopology.
 	Zones []Zone
 }
 

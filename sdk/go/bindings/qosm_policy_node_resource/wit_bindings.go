@@ -12,34 +12,34 @@ import (
 	"unsafe"
 )
 
-// The share of one NUMA node.
+// Share of one NUMA node.
 type ZoneShare struct {
 	// The kernel's number of the NUMA node.
 	Zone uint32
-	// Its share, in the unit of the resource.
+	// Share of the resource, in its unit.
 	Amount uint64
 }
 
-// How much there is of a resource.
+// Amount of a resource.
 type Offer struct {
-	// For capacity and allocatable, in the unit of the resource: thousandths of a CPU for `kubernetes.io/batch-cpu`, bytes for
+	// Amount for capacity and allocatable, in the unit of the resource: thousandths of a CPU for `kubernetes.io/batch-cpu`, bytes for
 	// `kubernetes.io/batch-memory`. At most 2^63 - 1.
 	Amount uint64
-	// The shares of NUMA nodes, for their zones of the NodeResourceTopology; at most 64, empty for none.
+	// Shares of NUMA nodes, for their zones in the NodeResourceTopology: at most 64, one for each node; may be empty.
 	Zones []ZoneShare
-	// The amount before what other schedulers have given away of it was subtracted; `none` where nothing was.
+	// Amount before allocations of other schedulers were subtracted; `none` if none were.
 	Origin witTypes.Option[uint64]
 }
 
-// How a published resource fares.
+// State of a published resource.
 type State struct {
-	// The resource.
+	// Name of the resource.
 	Name string
-	// What the Node has of it, as far as the controller has told.
+	// Amount on the Node, as far as the controller has reported it.
 	Amount uint64
-	// Whether that is what this policy publishes.
+	// Whether the Node has the amount that this policy publishes.
 	InForce bool
-	// Why not, and what to do; empty where it is.
+	// Why not, and what to do; empty if it has.
 	Why string
 }
 

@@ -15,39 +15,39 @@ type ContainerId = uint32
 
 // One NUMA node.
 type NumaNode struct {
-	// The kernel's number of it.
+	// The kernel's number of the node.
 	Id uint32
-	// How many logical CPUs it has; 0 for a memory expander.
+	// Number of logical CPUs; 0 for a memory expander.
 	Cpus uint32
-	// Memory on it; 0 for a node of CPUs alone.
+	// Memory of the node; 0 for a node that has only CPUs.
 	MemoryBytes uint64
 	// Free memory.
 	FreeBytes uint64
-	// Of that, what could be used without swapping: free memory and page cache that was not used lately.
+	// Memory that can be used without swapping: free memory and page cache that was not used recently.
 	AvailableBytes uint64
-	// Distance to each node, in the order in which `read-nodes` lists them; 10 is itself.
+	// Distance to each node, in the order of `read-nodes`; 10 is the node itself.
 	Distances []uint32
 }
 
-// Pages on one node.
+// Pages of a container on one node.
 type Share struct {
 	// The node.
 	Node uint32
-	// Pages there, anonymous memory and page cache.
+	// Number of pages, of anonymous memory and page cache.
 	Pages uint64
 }
 
-// One container now.
+// Current placement of one container.
 type Sample struct {
 	// The container.
 	Container uint32
-	// Tells this life of the container from every other; unlike the id it is the same after a restart of the agent.
+	// Identifies this run of the container. Unlike the id, it is the same after a restart of the agent.
 	Identity uint64
-	// Nodes that have one of the CPUs that it may run on.
+	// Nodes that have at least one of the CPUs on which the container may run.
 	CpuNodes []uint32
-	// Nodes that it may have memory on (`cpuset.mems`).
+	// Nodes on which the container may have memory (`cpuset.mems`).
 	MemoryNodes []uint32
-	// Where its pages are; a node that is missing has none.
+	// Pages on each node. Nodes without pages are missing.
 	Pages []Share
 }
 

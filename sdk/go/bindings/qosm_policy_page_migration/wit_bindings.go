@@ -15,50 +15,50 @@ import (
 type ContainerId = uint32
 
 const (
-	// Another container's is under way: there is one at a time.
+	// The host is migrating another container: it migrates one at a time.
 	StateWaiting uint8 = 0
 	// Pages are being moved.
 	StateMoving uint8 = 1
-	// It waits for the memory pressure of the machine to cease.
+	// The migration waits until the node's memory pressure ends.
 	StatePaused uint8 = 2
-	// Every page that was in the wrong place was tried once.
+	// Every page on a wrong node was tried once.
 	StateDone uint8 = 3
-	// No process could be worked on.
+	// No process could be migrated.
 	StateFailed uint8 = 4
-	// It was called off.
+	// The migration was cancelled.
 	StateStopped uint8 = 5
 )
 
-// Where a migration stands.
+// State of a migration.
 type State = uint8
 
-// A process whose pages could not be worked on.
+// A process whose pages could not be moved.
 type ProcessFailure struct {
-	// The process.
+	// PID of the process, in the agent's PID namespace.
 	Pid uint32
-	// What the kernel said, e.g. `No such process`.
+	// The kernel's error, e.g. `No such process`.
 	Error string
 }
 
-// How far a migration has come. Pages are counted in the node's page size.
+// Progress of a migration. Pages are counted in the node's page size.
 type Progress struct {
 	// The container.
 	Container uint32
-	// The number that `start` was given.
+	// Token that the module passed to `start`.
 	Token uint64
-	// Where it stands.
+	// State of the migration.
 	State State
-	// Pages that were found in the wrong place so far.
+	// Pages that were found on a wrong node so far.
 	PagesFound uint64
 	// Pages that were moved.
 	PagesMoved uint64
-	// Pages that stay, by error, e.g. `EBUSY`.
+	// Pages that could not be moved, by error, e.g. `EBUSY`.
 	PagesFailed []witTypes.Tuple2[string, uint64]
-	// Pages that were not tried for want of room on the target.
+	// Pages that were not tried because the target node had no room for them.
 	PagesWithoutRoom uint64
-	// The first processes that could not be worked on.
+	// The first processes whose pages could not be moved.
 	Failures []ProcessFailure
-	// Why it failed, waits or was called off; of one that is done, why there was nothing to work on. Empty otherwise.
+	// Why the migration failed, waits or was cancelled; if it is done, why there was nothing to move. Empty otherwise.
 	Why string
 }
 

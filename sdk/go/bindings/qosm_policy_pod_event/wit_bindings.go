@@ -15,11 +15,11 @@ type PodId = uint32
 const (
 	// For information.
 	KindNormal uint8 = 0
-	// Something should be done.
+	// The pod's owner should act.
 	KindWarning uint8 = 1
 )
 
-// As Kubernetes has it.
+// Type of an event, as in Kubernetes.
 type Kind = uint8
 
 //go:wasmimport qosm:policy/pod-event@0.1.3 emit

@@ -19,34 +19,34 @@ const (
 	RestartPolicyAlways uint8 = 0
 	// When they fail.
 	RestartPolicyOnFailure uint8 = 1
-	// Not at all.
+	// Never.
 	RestartPolicyNever uint8 = 2
 )
 
-// Whether the kubelet starts containers again.
+// Whether the kubelet restarts a pod's containers.
 type RestartPolicy = uint8
 
-// One pod.
+// Further fields of one pod's object.
 type Object struct {
 	// The pod.
 	Pod uint32
 	// All annotations.
 	Annotations []witTypes.Tuple2[string, string]
-	// `metadata.creationTimestamp` in seconds since 1970, by the API server's clock; `none` when not said.
+	// `metadata.creationTimestamp` in seconds since 1970, by the API server's clock; `none` if not set.
 	CreatedAtSec witTypes.Option[int64]
-	// Whether it is being deleted.
+	// Whether the pod is being deleted.
 	Deleting bool
-	// Seconds that its processes have to end: of a pod that is being deleted what it was given, else
-	// `spec.terminationGracePeriodSeconds`; `none` when not said.
+	// Seconds between SIGTERM and SIGKILL: the grace period of the deletion if the pod is being deleted, else
+	// `spec.terminationGracePeriodSeconds`; `none` if not set.
 	GracePeriodSec witTypes.Option[uint32]
-	// Whether it mirrors a static pod: the kubelet made the object, and no eviction ends the pod.
+	// Whether the pod mirrors a static pod: the kubelet created the object, and an eviction does not end the pod.
 	Mirror bool
-	// The kind of the object that takes care of it, e.g. `DaemonSet`: of its owners the one that is marked as the controller, else
-	// the first; `none` of a bare pod.
+	// Kind of the pod's owner, e.g. `DaemonSet`: of the owner that is marked as the controller, else of the first owner; `none` for a
+	// bare pod.
 	OwnerKind witTypes.Option[string]
-	// That object's name.
+	// Name of that owner; `none` for a bare pod.
 	OwnerName witTypes.Option[string]
-	// `spec.resources.requests.cpu`, the pod-level request, in thousandths of a CPU; `none` when not said.
+	// `spec.resources.requests.cpu`, the pod-level request, in thousandths of a CPU; `none` if not set.
 	CpuRequestMilli witTypes.Option[uint64]
 	// `spec.restartPolicy`.
 	RestartPolicy RestartPolicy

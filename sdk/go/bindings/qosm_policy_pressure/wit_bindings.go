@@ -15,13 +15,13 @@ type ContainerId = uint32
 
 // Time in which some, or all, threads waited for a resource.
 type Stall struct {
-	// At least one thread waited.
+	// Time in which at least one thread waited.
 	SomeUsec uint64
-	// All threads waited at once.
+	// Time in which all threads waited at once.
 	FullUsec uint64
 }
 
-// One container over the window.
+// Pressure of one container over the window.
 type Sample struct {
 	// The container.
 	Container uint32

@@ -16,13 +16,14 @@ import (
 type Target = qosm_policy_types.Target
 
 const (
-	// From and to, in percent of the ways, 0 to 100; at least one way, and as many as the processor wants at least.
+	// Start and end of a range, in percent of the ways: 0 to 100, the start below the end. The class gets at least one way, and at
+	// least as many as the processor requires.
 	CacheSharePercent uint8 = 0
-	// Exactly these ways, a bit for each.
+	// Exactly these ways, one bit for each; at least one.
 	CacheShareMask uint8 = 1
 )
 
-// A part of a cache's ways.
+// A share of a cache's ways.
 type CacheShare struct {
 	tag   uint8
 	value any
@@ -53,13 +54,13 @@ func MakeCacheShareMask(value uint64) CacheShare {
 }
 
 const (
-	// Limit in percent, 1 to 100; rounded up to what the processor can do.
+	// Limit in percent, 1 to 100; rounded up to a value that the processor accepts.
 	BandwidthSharePercent uint8 = 0
 	// Limit in megabytes per second; only where resctrl is mounted with `mba_MBps`.
 	BandwidthShareMegabytes uint8 = 1
 )
 
-// A part of the memory bandwidth.
+// A share of the memory bandwidth.
 type BandwidthShare struct {
 	tag   uint8
 	value any
@@ -89,21 +90,22 @@ func MakeBandwidthShareMegabytes(value uint32) BandwidthShare {
 	return BandwidthShare{BandwidthShareMegabytes, value}
 }
 
-// What a class may use on one domain. `none` leaves all of it.
+// Shares of a class on one domain. In the share of all domains, `none` = everything; in that of a single domain, `none` = as on all
+// domains.
 type Share struct {
-	// Of the cache.
+	// Share of the cache.
 	Cache witTypes.Option[CacheShare]
-	// Of the memory bandwidth.
+	// Share of the memory bandwidth.
 	Bandwidth witTypes.Option[BandwidthShare]
 }
 
-// How a class fares.
+// State of a class.
 type ClassState struct {
-	// Its name.
+	// Name of the class.
 	Class string
-	// Whether its shares are in force.
+	// Whether the shares of the class are in force.
 	InForce bool
-	// Why not, or what of it is not.
+	// Why the shares are not in force, or which of them are not; empty if all are.
 	Why string
 }
 

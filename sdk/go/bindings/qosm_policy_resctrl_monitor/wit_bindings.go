@@ -14,23 +14,23 @@ import (
 
 type ContainerId = uint32
 
-// One domain, and what can be divided there.
+// One domain, and what can be divided on it.
 type Domain struct {
-	// The kernel's number of it.
+	// The kernel's number of the domain.
 	Id uint32
-	// Ways of the cache that can be handed out; 0 where it cannot be divided.
+	// Number of cache ways that can be assigned; 0 if the cache cannot be divided.
 	CacheWays uint32
-	// Size of the cache; `none` where the kernel does not report it.
+	// Size of the cache; `none` if the kernel does not report it.
 	CacheBytes witTypes.Option[uint64]
-	// Whether its memory bandwidth can be divided.
+	// Whether the memory bandwidth can be divided.
 	DividesBandwidth bool
 }
 
-// What was counted on one domain. `none` where the processor does not count it, or has not yet.
+// Use of one domain. A field is `none` if the processor does not count it, or has not counted it yet.
 type Usage struct {
 	// The domain.
 	Domain uint32
-	// Bytes that lie in the cache now. Lines that were loaded before a thread came into its group count for the group before.
+	// Bytes in the cache now. Cache lines that a thread loaded before it moved into its group count for its previous group.
 	OccupancyBytes witTypes.Option[uint64]
 	// Bytes moved between the cache and the memory of the same NUMA node, within the window.
 	LocalBytes witTypes.Option[uint64]
@@ -38,19 +38,19 @@ type Usage struct {
 	TotalBytes witTypes.Option[uint64]
 }
 
-// A class that this policy defined, all of its members together.
+// Use by one class that this policy defined, over all members of the class.
 type ClassSample struct {
-	// Its name.
+	// Name of the class.
 	Class string
-	// On each domain.
+	// Use of each domain.
 	Usage []Usage
 }
 
-// One container.
+// Use by one container.
 type ContainerSample struct {
 	// The container.
 	Container uint32
-	// On each domain.
+	// Use of each domain.
 	Usage []Usage
 }
 

@@ -9,10 +9,10 @@ import (
 	witTypes "go.bytecodealliance.org/pkg/wit/types"
 )
 
-// A pod on this node; stable while the pod lives and never given to another pod while the agent runs.
+// Id of a pod on this node. Stable for the life of the pod; never reused while the agent runs.
 type PodId = uint32
 
-// A container on this node; a restarted container gets a new one.
+// Id of a container on this node. A restarted container gets a new id.
 type ContainerId = uint32
 
 const (
@@ -28,23 +28,23 @@ const (
 	QosClassSystem uint8 = 4
 )
 
-// Koordinator's QoS class.
+// Koordinator's QoS class of a pod.
 type QosClass = uint8
 
 const (
 	// Every container's requests equal its limits.
 	KubeQosGuaranteed uint8 = 0
-	// Something is requested or limited, but not as above.
+	// A request or limit is set, but the pod is not Guaranteed.
 	KubeQosBurstable uint8 = 1
-	// Nothing is requested or limited.
+	// No request or limit is set.
 	KubeQosBestEffort uint8 = 2
 )
 
-// Kubernetes' own QoS, from requests and limits; it alone decides under which tier the pod's cgroup stands.
+// Kubernetes' QoS class of a pod, which follows from its requests and limits. It alone determines the tier of the pod's cgroup.
 type KubeQos = uint8
 
 const (
-	// The kubepods group itself: parent of all pods and of the other two tiers.
+	// The kubepods cgroup, the parent of all pods and of the other two tiers.
 	TierGuaranteed uint8 = 0
 	// `kubepods/burstable`.
 	TierBurstable uint8 = 1
@@ -52,19 +52,19 @@ const (
 	TierBestEffort uint8 = 2
 )
 
-// A group above the pods.
+// A cgroup above the pods.
 type Tier = uint8
 
 const (
-	// A tier's group.
+	// The cgroup of a tier.
 	TargetTier uint8 = 0
-	// A pod's group.
+	// The cgroup of a pod.
 	TargetPod uint8 = 1
-	// A container's group.
+	// The cgroup of a container.
 	TargetContainer uint8 = 2
 )
 
-// The cgroup that a setting is for.
+// The cgroup that a setting applies to.
 type Target struct {
 	tag   uint8
 	value any
@@ -106,17 +106,17 @@ func MakeTargetContainer(value uint32) Target {
 const (
 	// Listed under `spec.containers`.
 	ContainerKindRegular uint8 = 0
-	// An init container that runs to its end before the next starts.
+	// An init container that runs to completion before the next one starts.
 	ContainerKindInit uint8 = 1
-	// An init container with `restartPolicy: Always`: it keeps running beside the regular ones.
+	// An init container with `restartPolicy: Always`: it keeps running beside the regular containers.
 	ContainerKindSidecar uint8 = 2
 )
 
-// What a container is to its pod.
+// Role of a container in its pod.
 type ContainerKind = uint8
 
 const (
-	// Not started, or its cgroup is not there yet.
+	// Not started, or its cgroup does not exist yet.
 	ContainerStateWaiting uint8 = 0
 	// Started.
 	ContainerStateRunning uint8 = 1
@@ -124,98 +124,98 @@ const (
 	ContainerStateTerminated uint8 = 2
 )
 
-// Where a container is in its life.
+// State of a container.
 type ContainerState = uint8
 
-// One extended resource of a container, e.g. `kubernetes.io/batch-memory`, in the unit of that resource.
+// One extended resource of a container, e.g. `kubernetes.io/batch-memory`. Amounts are in the unit of that resource.
 type ExtendedResource struct {
-	// The resource's full name.
+	// Full name of the resource.
 	Name string
-	// What is requested; `none` when not said.
+	// The request; `none` if not set.
 	Request witTypes.Option[uint64]
-	// What it is limited to; `none` when not said.
+	// The limit; `none` if not set.
 	Limit witTypes.Option[uint64]
 }
 
-// A container as its pod's specification and status describe it.
+// A container, from the specification and status of its pod. During a resize in place, requests and limits are those in force on the
+// node.
 type Container struct {
-	// Names the container in samples and targets.
+	// Identifies the container in samples and targets.
 	Id uint32
-	// Its name in the pod.
+	// Name of the container in the pod.
 	Name string
-	// What it is to its pod.
+	// Role of the container in the pod.
 	Kind ContainerKind
-	// Where it is in its life.
+	// State of the container.
 	State ContainerState
-	// `requests.cpu` in thousandths of a CPU; `none` when not said.
+	// `requests.cpu` in thousandths of a CPU; `none` if not set.
 	CpuRequestMilli witTypes.Option[uint64]
-	// `limits.cpu` in thousandths of a CPU; `none` when not said.
+	// `limits.cpu` in thousandths of a CPU; `none` if not set.
 	CpuLimitMilli witTypes.Option[uint64]
-	// `requests.memory`; `none` when not said.
+	// `requests.memory`; `none` if not set.
 	MemoryRequestBytes witTypes.Option[uint64]
-	// `limits.memory`; `none` when not said.
+	// `limits.memory`; `none` if not set.
 	MemoryLimitBytes witTypes.Option[uint64]
-	// All other resources.
+	// All resources other than CPU and memory.
 	ExtendedResources []ExtendedResource
-	// How many CPUs the kubelet set aside for this container alone; `none` when it shares.
+	// Number of CPUs that the kubelet assigned exclusively to this container; `none` if the container shares its CPUs.
 	ExclusiveCpus witTypes.Option[uint32]
 }
 
-// A pod, and what the operator asked of this policy for it.
+// A pod, with this policy's configuration for it.
 type Pod struct {
-	// Names the pod in targets.
+	// Identifies the pod in targets.
 	Id uint32
 	// `metadata.namespace`.
 	Namespace string
 	// `metadata.name`.
 	Name string
-	// `metadata.uid`.
+	// UID that the pod's cgroup is named after: `metadata.uid`, or for a static pod the annotation `kubernetes.io/config.hash`.
 	Uid string
-	// The class that the pod declares; `none` when it declares none or one that does not exist.
+	// Class that the pod declares; `none` if it declares none or an invalid one.
 	DeclaredQos witTypes.Option[QosClass]
-	// The declared class, else the one that follows from `kube-qos`.
+	// The declared class, else the class that follows from `kube-qos`.
 	Qos QosClass
-	// Kubernetes' QoS of the pod.
+	// Kubernetes' QoS class of the pod.
 	KubeQos KubeQos
-	// `spec.priority`.
+	// `spec.priority`; `none` if not set.
 	Priority witTypes.Option[int32]
-	// Whether the pod is pending or running; an ended pod keeps its requests but has nothing left to act on.
+	// Whether the pod is pending or running. A pod that has ended keeps its requests, but has no processes to act on.
 	Active bool
-	// Whether its processes share the node's PID namespace (`spec.hostPID`): an agent of the node, most often.
+	// `spec.hostPID`: whether the pod's processes share the node's PID namespace. Most such pods are agents of the node.
 	HostPid bool
-	// Whether the kubelet runs it from a manifest of its own, as it does the control plane's pods: its annotation
+	// Whether the kubelet runs the pod from a manifest of its own, as it does for control plane pods: the annotation
 	// `kubernetes.io/config.source` names another source than `api`.
 	StaticPod bool
 	// All labels.
 	Labels []witTypes.Tuple2[string, string]
 	// Init containers, sidecars and regular containers, in the order of the specification.
 	Containers []Container
-	// `spec.overhead.cpu` in thousandths of a CPU; 0 when not said.
+	// `spec.overhead.cpu` in thousandths of a CPU; 0 if not set.
 	CpuOverheadMilli uint64
-	// `spec.overhead.memory`; 0 when not said.
+	// `spec.overhead.memory`; 0 if not set.
 	MemoryOverheadBytes uint64
-	// `spec.resources.requests.memory`, the pod-level request; `none` when not said.
+	// `spec.resources.requests.memory`, the pod-level request; `none` if not set.
 	MemoryRequestBytes witTypes.Option[uint64]
-	// `spec.resources.limits.memory`, the pod-level limit; `none` when not said.
+	// `spec.resources.limits.memory`, the pod-level limit; `none` if not set.
 	MemoryLimitBytes witTypes.Option[uint64]
-	// `spec.resources.limits.cpu`, the pod-level limit; `none` when not said.
+	// `spec.resources.limits.cpu`, the pod-level limit, in thousandths of a CPU; `none` if not set.
 	CpuLimitMilli witTypes.Option[uint64]
-	// This policy's effective configuration for the pod: a JSON object, merged from all layers and validated against the
-	// schema that the module described. Empty (`{}`) when the pod is not configured: set nothing.
+	// This policy's effective configuration for the pod: a JSON object, merged from all layers and validated against the schema in the
+	// module's description. `{}` if the pod is not configured: the module should set nothing on it.
 	Config string
-	// Whether an annotation of the pod is part of that configuration. If not, all of it comes from the cluster's: no
-	// annotation of this pod sets it.
+	// Whether an annotation of the pod contributes to `config`. If not, all of `config` comes from the cluster's configuration.
 	Annotated bool
 }
 
 const (
 	// The module's interval has passed.
 	CauseInterval uint8 = 0
-	// Pods came, changed or went.
+	// Pods were added, changed or removed.
 	CausePodsChanged uint8 = 1
-	// The module's configuration changed, or what it reads of `node-object` or `cluster-config`.
+	// The module's configuration changed, or data that the module reads from `node-object` or `cluster-config`.
 	CauseConfigChanged uint8 = 2
-	// Something that the module asked to be woken by, between two intervals: see `tick.alarms`.
+	// A trigger of the module fired between two intervals: see `tick.alarms`.
 	CauseAlarm uint8 = 3
 )
 
@@ -251,48 +251,49 @@ const (
 	StalledResourceIo uint8 = 2
 )
 
-// What tasks can be short of.
+// A resource that tasks can wait for.
 type StalledResource = uint8
 
 const (
-	// The whole node's.
+	// The whole node.
 	PressureScopeNode uint8 = 0
-	// That of each pod that is configured for the policy.
+	// Each pod that is configured for the policy.
 	PressureScopePod uint8 = 1
-	// That of each container of these pods.
+	// Each container of these pods.
 	PressureScopeContainer uint8 = 2
 )
 
-// Whose pressure is watched.
+// The cgroups whose pressure a trigger watches.
 type PressureScope = uint8
 
-// A threshold of pressure: so much time lost within a window.
+// A threshold of pressure: stall time within a window.
 type PressureTrigger struct {
-	// Whose.
+	// The cgroups that are watched.
 	Scope PressureScope
-	// Of what.
+	// The resource that tasks wait for.
 	Resource StalledResource
-	// Whether all tasks have to wait at once, or any of them.
+	// Whether only time counts in which all tasks wait at once (`true`), or any time in which at least one task waits (`false`).
 	Full bool
-	// Time lost, within 1 and the window.
+	// Stall time that fires the trigger: 1 to `window-usec`.
 	StallUsec uint32
-	// The window: 500000 to 10000000. The kernel looks ten times a window.
+	// Length of the window: 500000 to 10000000. The kernel checks the pressure ten times per window.
 	WindowUsec uint32
 }
 
 const (
-	// A container has used up its CFS quota before its period was over. Needs `cpu-stat`.
+	// A container used up its CFS quota before the end of its period. Needs the import `cpu-stat`.
 	TriggerThrottling uint8 = 0
-	// Pressure rose above a threshold; told once a window. Needs `pressure`, or `node` where the scope is the node or, since 0.1.3, a
-	// pod.
+	// Pressure rose above a threshold; reported once per window. Needs the import `pressure`. The scope `node` needs the import `node`
+	// instead; the scope `pod` needs either of the two since 0.1.3, `pressure` before.
 	TriggerPressure uint8 = 1
-	// A container was throttled above `memory.high`, hit its limit, or the OOM killer came. Needs `memory-stat`.
+	// A container was throttled above `memory.high`, hit its memory limit, or the OOM killer killed one of its processes. Needs the
+	// import `memory-stat`.
 	TriggerMemoryEvents uint8 = 2
-	// A container's cgroup has appeared: with NRI before the container's first instruction, else soon after it.
+	// A container's cgroup appeared: with NRI before the container's first instruction, else soon after it.
 	TriggerContainerStarted uint8 = 3
 )
 
-// What a module can ask to be woken by.
+// A condition that starts an evaluation of the module without waiting for its interval.
 type Trigger struct {
 	tag   uint8
 	value any
@@ -324,19 +325,19 @@ func MakeTriggerContainerStarted() Trigger {
 
 // A trigger that fired.
 type Alarm struct {
-	// Which.
+	// The trigger.
 	Trigger Trigger
-	// Whose; `none` = the node's. While a policy holds CPUs or quota of the tier BestEffort, a trigger for the CPU pressure of pods also
-	// fires for `tier(guaranteed)`: all pods outside of BestEffort together suddenly use more CPU.
+	// The cgroup; `none` for the node. While a policy holds CPUs or CFS quota of the tier BestEffort, a trigger for CPU pressure of
+	// pods also fires with the target `tier(guaranteed)` when all pods outside of BestEffort together suddenly use more CPU.
 	Target witTypes.Option[Target]
 }
 
 // One evaluation.
 type Tick struct {
-	// Time since this module's previous evaluation; 0 at the first.
+	// Time since the module's previous evaluation; 0 at the first one.
 	WindowUsec uint64
-	// What brought it about.
+	// Why the evaluation takes place.
 	Cause Cause
-	// The triggers that fired since this module's previous evaluation, each once, in no order of time.
+	// The triggers that fired since the module's previous evaluation: each once, in no particular order.
 	Alarms []Alarm
 }

@@ -11,15 +11,15 @@ active := [pod |
 
 # METADATA
 # description: |
-#   Active pods that somebody configured for this policy, by an annotation, a list of namespaces or a ConfigMap. A policy that takes
-#   configuration from pods holds nothing on any other.
+#   Active pods that are configured for this policy, by an annotation, a list of namespaces or a ConfigMap. A policy that takes
+#   configuration from pods holds nothing on other pods.
 configured := [pod |
 	some pod in active
 	count(pod.config) > 0
 ]
 
 # METADATA
-# description: The running containers of a pod, sidecars and init containers included.
+# description: The running containers of a pod, including sidecars and init containers.
 running(pod) := [container |
 	some container in pod.containers
 	container.state == "running"
@@ -27,5 +27,5 @@ running(pod) := [container |
 
 # METADATA
 # description: |
-#   Names a container in `state`: by the pod's UID and its own name, which stay the same where the agent begins anew and gives out other ids.
+#   Key of a container in `state`: the pod's UID and the container's name. Unlike ids, these stay the same after a restart of the agent.
 key(pod, container) := concat("/", [pod.uid, container.name])

@@ -1,8 +1,7 @@
 # METADATA
 # title: For tests
 # description: |
-#   Builds `input` from what matters to a test, and looks things up in `settings`. Ids are what a reader would call the thing: "default/web",
-#   "default/web/app".
+#   Builds `input` from what matters to a test, and looks up values in `settings`. Ids are readable names: "default/web", "default/web/app".
 package qosm.lib.testing
 
 import data.qosm.lib.knobs
@@ -11,8 +10,8 @@ import data.qosm.lib.units
 
 # METADATA
 # description: |
-#   An `input` at an ordinary tick of a second, with these pods (an array) and whatever else it shall have, e.g. `{"config": …,
-#   "cpu": {"default/web/app": testing.cpu({"usageUsec": 5})}}`.
+#   An `input` at an interval tick with a window of one second, with these pods (an array) and further fields, e.g. `{"config": …, "cpu":
+#   {"default/web/app": testing.cpu({"usageUsec": 5})}}`.
 document(pods, fields) := object.union(
 	{
 		"tick": {"windowUsec": 1000000, "elapsedUsec": 1000000, "cause": "interval", "alarms": []},
@@ -24,7 +23,7 @@ document(pods, fields) := object.union(
 )
 
 # METADATA
-# description: A pod that runs, of Kubernetes' class Burstable, by `namespace/name`.
+# description: A running pod of Kubernetes' class Burstable, named `namespace/name`.
 pod(name, containers, fields) := object.union(
 	{
 		"id": name,
@@ -49,7 +48,7 @@ pod(name, containers, fields) := object.union(
 )
 
 # METADATA
-# description: A container that runs. It gets its id from its pod.
+# description: A running container. The pod gives it an id.
 container(name, fields) := object.union(
 	{"name": name, "kind": "regular", "state": "running", "extendedResources": {}},
 	fields,
@@ -69,7 +68,7 @@ node(fields) := object.union(
 
 # METADATA
 # description: |
-#   A Node object of 8 CPUs and 32 GiB, all of it for pods: `{"nodeObject": testing.node_object({"labels": {"pool": "batch"}})}`.
+#   A Node object of 8 CPUs and 32 GiB, all of them allocatable: `{"nodeObject": testing.node_object({"labels": {"pool": "batch"}})}`.
 node_object(fields) := object.union(
 	{
 		"name": "node",
@@ -86,7 +85,7 @@ node_object(fields) := object.union(
 
 # METADATA
 # description: |
-#   What the object of a bare pod says that stays: `{"podObjects": {"default/web": testing.pod_object({"ownerKind": "DaemonSet"})}}`.
+#   The object of a bare pod that is not being deleted: `{"podObjects": {"default/web": testing.pod_object({"ownerKind": "DaemonSet"})}}`.
 pod_object(fields) := object.union(
 	{"annotations": {}, "deleting": false, "gracePeriodSec": 30, "mirror": false, "restartPolicy": "Always"},
 	fields,
@@ -129,8 +128,8 @@ usage(fields) := object.union({"domain": 0, "occupancyBytes": 0, "localBytes": 0
 
 # METADATA
 # description: |
-#   The value that `settings` hold for a knob of a container, a pod (by id) or a tier. Undefined where it is not held, so `not
-#   testing.held(…)` says that. Knobs of block devices are looked up by `held_on_device`.
+#   The value that `settings` hold for a knob of a container, a pod (by id) or a tier. Undefined if `settings` do not hold the knob, which a
+#   test can check by `not testing.held(…)`. For knobs of block devices, use `held_on_device`.
 held(settings, target, knob) := setting.value if {
 	some setting in settings
 	setting.knob == knob
@@ -169,7 +168,8 @@ knob_of(setting) := setting.knob if not setting.device
 
 # METADATA
 # description: |
-#   The class that `settings` give to a container or pod (by id). Undefined where it is given none: a container without one is in its pod's.
+#   The class to which `settings` assign a container or pod (by id). Undefined if they assign none; the container is then in the class of
+#   its pod.
 class_of(settings, target) := setting.assign if {
 	some setting in settings
 	target in {object.get(setting, kind, null) | some kind in ["container", "pod"]}
@@ -182,8 +182,8 @@ events(settings) := {concat(" ", [setting.pod, setting.event]) | some setting in
 
 # METADATA
 # description: |
-#   What the agent would refuse about `settings` (or could not know, as a typing error), given what the policy's METADATA grant. Tests want it to
-#   be empty: `testing.faults(settings, ["cpu-weight"]) == set() with input as …`.
+#   What the agent would refuse in `settings` (or not recognise, such as a misspelt name), with the grants in the policy's METADATA. Tests
+#   expect none: `testing.faults(settings, ["cpu-weight"]) == set() with input as …`.
 faults(settings, grants) := union({
 	strangers(settings),
 	misspelt(settings),

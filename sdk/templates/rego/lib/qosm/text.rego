@@ -1,27 +1,26 @@
 # METADATA
 # title: Reasons and messages
-# description: |
-#   `sprintf` prints `%!d(float64=3)` for a number that some arithmetic has made, and `concat` takes no numbers at all. These take both.
+# description: '`sprintf` prints `%!d(float64=3)` for a computed number, and `concat` accepts no numbers. These functions accept both.'
 package qosm.lib.text
 
 import data.qosm.lib.units
 
 # METADATA
-# description: Strings, numbers and whatever else, one after the other, with nothing in between.
+# description: Strings, numbers and other values, joined without a separator.
 line(parts) := concat("", [word(part) | some part in parts])
 
 # METADATA
-# description: A string as it is, all else as JSON.
+# description: A string unchanged, any other value as JSON.
 word(part) := part if is_string(part)
 
 word(part) := json.marshal(part) if not is_string(part)
 
 # METADATA
-# description: namespace/name of a pod.
+# description: The pod's `namespace/name`.
 name(pod) := concat("/", [pod.namespace, pod.name])
 
 # METADATA
-# description: 'A number of bytes for people, cut after one decimal: "512 KiB", "1.5 GiB".'
+# description: 'A number of bytes for people, with at most one decimal, rounded down: "512 KiB", "1.5 GiB".'
 bytes(number) := tenths(number, units.gib, " GiB") if number >= units.gib
 
 bytes(number) := tenths(number, units.mib, " MiB") if {

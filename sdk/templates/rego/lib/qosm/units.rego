@@ -1,8 +1,8 @@
 # METADATA
 # title: Whole numbers
 # description: |
-#   Every value of a knob is a whole number. `/` makes fractions, so these divide downwards, and give the same number in `opa eval` as in
-#   Wasm. What has no answer (a percentage of nothing) is undefined: whoever holds a knob by it holds nothing.
+#   Values of knobs are whole numbers, and `/` returns fractions. These functions round down, and return the same number in `opa eval` as in
+#   Wasm. Without a result (a percentage of nothing) they are undefined, and a rule that uses one holds nothing.
 package qosm.lib.units
 
 kib := 1024
@@ -12,29 +12,29 @@ mib := 1048576
 gib := 1073741824
 
 # METADATA
-# description: a divided by b, rounded downwards. Both are whole numbers from 0 on, b is at least 1.
+# description: a divided by b, rounded down. Both are whole numbers, a at least 0, b at least 1.
 divide(a, b) := (a - (a % b)) / b if b > 0
 
 # METADATA
-# description: So many percent of a whole, rounded downwards.
+# description: A percentage of a whole, rounded down.
 percent_of(percent, whole) := divide(percent * whole, 100)
 
 # METADATA
-# description: How many percent of the whole a part is, rounded downwards; undefined where the whole is 0.
+# description: A part in percent of the whole, rounded down; undefined if the whole is 0.
 percentage(part, whole) := divide(part * 100, whole)
 
 # METADATA
-# description: The greatest multiple of a step that is not above a number.
+# description: The greatest multiple of a step that is at most a number.
 floor_to(number, step) := divide(number, step) * step
 
 # METADATA
-# description: A number, or the nearest of two bounds where it is beyond them.
+# description: A number, or the nearer bound if the number is outside of the bounds.
 clamp(number, low, high) := max([low, min([number, high])])
 
 # METADATA
 # description: |
-#   Bytes of a Kubernetes quantity ("512Mi", "1.5G", "1000"), or of a number as it is. Undefined for what is none, and for thousandths
-#   ("1000m"), which `units.parse_bytes` takes for millions.
+#   Bytes of a Kubernetes quantity ("512Mi", "1.5G", "1000"), or of a number. Undefined for other text and for thousandths ("1000m"), which
+#   `units.parse_bytes` would read as millions.
 bytes(quantity) := floor(quantity) if is_number(quantity)
 
 bytes(quantity) := floor(units.parse_bytes(quantity)) if {
