@@ -17,6 +17,9 @@ use crate::workspace;
 /// The minimum version of Go, which Kubernetes, Helm and the tools for registries require.
 const WANTED: (u32, u32) = (1, 26);
 
+/// Without DWARF, which linking strips anyway: compiling takes a sixth less (opa: 160 s of CPU time instead of 194).
+const FLAGS: &str = "-gcflags=all=-dwarf=false";
+
 /// Interval of progress messages of a build.
 const PROGRESS: Duration = Duration::from_secs(30);
 
@@ -56,8 +59,8 @@ pub(crate) fn command() -> Result<Command> {
         bail!("{help}, this machine has {}: install a newer one from https://go.dev/dl", printed.trim());
     }
     let mut go = Command::new(program);
-    // Independent of the user's settings: no cgo, so that the binaries run anywhere; no workspace; no flags.
-    go.env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", "").env_remove("GOOS").env_remove("GOARCH");
+    // Independent of the user's settings: no cgo, so that the binaries run anywhere; no workspace; no flags of theirs.
+    go.env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", FLAGS).env_remove("GOOS").env_remove("GOARCH");
     go.stdin(Stdio::null());
     Ok(go)
 }
