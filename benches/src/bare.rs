@@ -11,6 +11,9 @@ use qosm_agent::config::DriftConfig;
 use qosm_host::{CgroupVersion, Controller, Host};
 use qosm_model::pod::{Pod, Tier};
 
+/// Ticks between two reads of the agent's own CPU time.
+const OWN_USE_TICKS: usize = 10;
+
 /// The files of each tick of a round: counters in every tick, quotas and held knobs in turns, as an agent reads them that is notified of
 /// other programs' writes.
 pub struct TickFiles {
@@ -84,6 +87,10 @@ impl TickFiles {
             files.extend(cpusets.get(turn % cpusets.len().max(1)).cloned());
             if turn % seen_again == 0 {
                 files.push(cpuset.join(host.tier_path(Tier::Guaranteed)).join(cpus));
+            }
+            // The agent's own CPU time, for `qosm top`.
+            if turn % OWN_USE_TICKS == 0 {
+                files.push(PathBuf::from("/proc/self/stat"));
             }
             // The agent looks for missing files but cannot read them.
             files.retain(|file| file.exists());
