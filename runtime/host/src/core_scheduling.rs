@@ -167,9 +167,9 @@ impl Host {
     /// no error. A failure for one process does not affect the others; the next call tries again.
     pub fn reconcile_core_groups(&mut self) -> CoreGroupReport {
         let mut scan = Scan::default();
-        if let Some(tree) = self.tree_of(Knob::CoreGroup) {
-            // Only search the containers' cgroups: elsewhere, as in a user's slice, anyone who may write attributes could choose a group.
-            let (above, _) = self.above_containers();
+        if let Some(tree) = self.tree_of(Knob::CoreGroup)
+            && let Ok(above) = self.above_core_groups()
+        {
             self.find_notes(tree, &above, TREE_DEPTH, &mut scan);
         }
         if scan.places.is_empty() {
@@ -218,6 +218,22 @@ impl Host {
         problems.truncate(MAX_PROBLEMS);
         report.problems = problems;
         report
+    }
+
+    /// The cgroup below which notes count. In the slices of users, which the node's root contains, whoever may write attributes could
+    /// choose a group.
+    ///
+    /// # Errors
+    ///
+    /// The reason, if that would be the node's root.
+    pub(crate) fn above_core_groups(&self) -> Result<String, String> {
+        let (above, _) = self.above_containers();
+        if above.is_empty() {
+            return Err("there is no kubepods, and elsewhere on the node users could choose a group themselves; name the cgroup that \
+                        contains the containers by `--cgroup-root`"
+                .to_owned());
+        }
+        Ok(above)
     }
 
     /// Finds all cgroups with a note. Cgroups below a member of a group belong to the same group and are not searched.

@@ -187,7 +187,7 @@ impl Host {
 
     pub(crate) fn write_core_group(&mut self, target: Target, value: Value) -> Result<Value, HostError> {
         let (area, path) = self.noted_cgroup(target)?;
-        if let Err(why) = self.container_cgroup(&path) {
+        if let Err(why) = self.above_core_groups().and_then(|_| self.container_cgroup(&path)) {
             return Err(HostError::Unsupported { what: Knob::CoreGroup.to_string(), why });
         }
         let row = knob_table::row(Knob::CoreGroup);

@@ -100,13 +100,36 @@ fn a_note_that_is_not_on_a_containers_cgroup_is_not_heeded_and_none_is_written_t
     assert_eq!((report.groups, report.processes), (1, 2));
     assert_eq!(cookies(&mut host, &[40]), [0]);
 
-    let outside = Target::Container(ContainerId(4));
-    host.attach(outside, slice).unwrap();
-    let wanted = Wanted { target: outside, knob: Knob::CoreGroup, value: Value::Number(B) };
-    let plan = host.plan(&[wanted]);
-    let refused = plan.steps.iter().find_map(|step| host.execute(step).err());
-    let refused = refused.or(plan.refused.into_iter().next().map(|(_, _, error)| error)).unwrap().to_string();
+    let refused = refusal(&mut host, slice);
     assert!(refused.contains("user-1000.slice is no container's cgroup below /kubepods"), "{refused}");
+}
+
+/// Why a container in this cgroup is in no group.
+fn refusal(host: &mut Host, cgroup: &str) -> String {
+    let container = Target::Container(ContainerId(4));
+    host.attach(container, cgroup).unwrap();
+    let plan = host.plan(&[Wanted { target: container, knob: Knob::CoreGroup, value: Value::Number(B) }]);
+    let refused = plan.steps.iter().find_map(|step| host.execute(step).err());
+    refused.or(plan.refused.into_iter().next().map(|(_, _, error)| error)).unwrap().to_string()
+}
+
+#[test]
+fn without_kubepods_notes_count_below_a_cgroup_root_alone() {
+    for (cgroup_root, groups) in [("", 0), ("machine", 1)] {
+        let mut host = Host::simulated(&Spec { cgroup_root: cgroup_root.to_owned(), ..spec() }).unwrap();
+        for (cgroup, pid) in [("user.slice/user-1000.slice", 40), ("machine/job", 50)] {
+            host.create(cgroup).unwrap();
+            host.simulated_mut().unwrap().set_file(cgroup, "cgroup.procs", &format!("{pid}\n")).unwrap();
+            let tree = host.tree_of(Knob::CoreGroup).unwrap();
+            host.backend.set_note(Area::Cgroup(tree), cgroup, Note::Group, Some(&A.to_string())).unwrap();
+        }
+        assert_eq!(host.reconcile_core_groups().groups, groups, "{cgroup_root:?}");
+        assert_eq!(cookies(&mut host, &[40]), [0]);
+        if cgroup_root.is_empty() {
+            let refused = refusal(&mut host, "machine/job");
+            assert!(refused.contains("no kubepods") && refused.contains("--cgroup-root"), "{refused}");
+        }
+    }
 }
 
 fn v1() -> Spec {
