@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use qosm_cluster::node_report::{ControllerAnswer, ReportedResource, ReportedZone};
+use qosm_cluster::node_report::{ControllerAnswer, MAX_RESOURCES, ReportedResource, ReportedZone};
 use qosm_host::Host;
 use qosm_model::knob::Target;
 use qosm_model::lease::{Holder, Timestamp};
@@ -75,12 +75,13 @@ impl Resources {
         self.published.retain(|own| !own.offers.is_empty() || own.stale_after.is_some());
     }
 
-    /// For each resource that may be published, the publication with the highest priority and its policy.
+    /// For each resource that may be published, the publication with the highest priority and its policy. The lowest priorities are left
+    /// out where there are more than a report may have.
     fn effective(&self, rails: &GuardRails) -> BTreeMap<ResourceName, (Arc<str>, Publication)> {
         let mut effective = BTreeMap::new();
         for own in &self.published {
             for (name, publication) in &own.offers {
-                if rails.publishable_resources.contains(name.as_str()) {
+                if effective.len() < MAX_RESOURCES && rails.publishable_resources.contains(name.as_str()) {
                     let counted = || (Arc::clone(&own.holder.policy), publication.clone());
                     effective.entry(name.clone()).or_insert_with(counted);
                 }
@@ -91,7 +92,6 @@ impl Resources {
 
     /// Resources for the node's report.
     pub(crate) fn reported(&self) -> Vec<ReportedResource> {
-        let reported = self.reported.iter().take(qosm_cluster::node_report::MAX_RESOURCES);
         let resource = |(name, (policy, Publication { offer, reason })): (&ResourceName, &(Arc<str>, Publication))| {
             ReportedResource {
                 name: name.to_string(),
@@ -102,7 +102,7 @@ impl Resources {
                 reason: reason.to_string(),
             }
         };
-        reported.map(resource).collect()
+        self.reported.iter().map(resource).collect()
     }
 
     /// Seconds without a report after which the resources are no longer valid: the shortest time that a policy asks for.
@@ -146,9 +146,7 @@ impl Resources {
         let amount = answer.map_or(0, |answer| answer.amount);
         let counts = self.reported.get(name).map(|(policy, _)| policy);
         let why = if counts.is_none() {
-            Some(format!(
-                "`{name}` may not be published here; add it to `guardRails.publishableResources` of the agent's file"
-            ))
+            Some(why_unreported(name, &inputs.config.guard_rails))
         } else if let Some(other) = counts.filter(|policy| **policy != own.holder.policy) {
             Some(format!("policy {other} publishes it too, with a higher priority"))
         } else if !inputs.has_api_server {
@@ -183,6 +181,18 @@ impl Resources {
             }
         }
         self.refused = refused;
+    }
+}
+
+/// Why a published resource is not in the node's report.
+fn why_unreported(name: &ResourceName, rails: &GuardRails) -> String {
+    if rails.publishable_resources.contains(name.as_str()) {
+        format!(
+            "a node publishes at most {MAX_RESOURCES} resources, and policies that come before this one publish as many; withdraw one of \
+             theirs, or take it out of `guardRails.publishableResources` of the agent's file"
+        )
+    } else {
+        format!("`{name}` may not be published here; add it to `guardRails.publishableResources` of the agent's file")
     }
 }
 
@@ -265,4 +275,42 @@ impl Control for Resources {
 
     // States follow from the controller's answer, which evictions write.
     fn replay_line(&self, _: &Readings, _: &Readings, _: &mut TickLine, _: &mut Rows) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_model::lease::Priority;
+
+    use super::*;
+
+    fn name(text: &str) -> ResourceName {
+        text.parse().unwrap()
+    }
+
+    fn publish(resources: &mut Resources, policy: &str, priority: i32, text: &str) {
+        let holder = Holder { policy: policy.into(), priority: Priority(priority) };
+        let setting = Setting::Publish { name: name(text), offer: Offer::default(), reason: "".into() };
+        assert!(resources.stage(&holder, setting, Timestamp::default()).is_none());
+    }
+
+    #[test]
+    fn what_a_report_has_no_room_for_is_what_has_the_lowest_priority_and_is_told() {
+        let many: Vec<String> = (0..MAX_RESOURCES).map(|number| format!("example.com/a{number:02}")).collect();
+        let last = many.last().unwrap();
+        let publishable_resources = many.iter().cloned().chain(["example.com/z".to_owned()]).collect();
+        let rails = GuardRails { publishable_resources, ..GuardRails::default() };
+        let mut resources = Resources::default();
+        for text in &many {
+            publish(&mut resources, "low", 1, text);
+        }
+        assert_eq!(resources.effective(&rails).len(), MAX_RESOURCES);
+        publish(&mut resources, "high", 2, "example.com/z");
+        let effective = resources.effective(&rails);
+        assert_eq!(effective.len(), MAX_RESOURCES);
+        assert!(effective.contains_key(&name("example.com/z")) && !effective.contains_key(&name(last)));
+        for (text, part) in [(last.as_str(), "at most 32 resources"), ("example.com/b", "may not be published here")] {
+            let why = why_unreported(&name(text), &rails);
+            assert!(why.contains(part), "{why}");
+        }
+    }
 }
