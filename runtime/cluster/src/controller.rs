@@ -25,7 +25,7 @@ use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -371,7 +371,16 @@ impl Controller {
             if self.published.get(&about) == Some(&message) {
                 continue;
             }
-            let Some(regarding) = self.object(&about).await else { continue };
+            let regarding = match self.object(&about).await {
+                Ok(Some(regarding)) => regarding,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(about, error = explain(&error), "object not read; tried again");
+                    // A report may name any ConfigMap, and the role allows few. One that is denied waits for the next count.
+                    is_complete &= matches!(error, kube::Error::Api(answer) if answer.code == 403);
+                    continue;
+                }
+            };
             match publish(&self.recorder, &regarding, true, "InvalidConfiguration", &message, "controller").await {
                 Ok(()) => drop(self.published.insert(about, message)),
                 Err(error) => {
@@ -383,31 +392,30 @@ impl Controller {
         is_complete
     }
 
-    /// The object that a problem is about, with its UID: `kubectl describe` finds events by UID.
-    async fn object(&self, about: &str) -> Option<v1::ObjectReference> {
-        let (kind, name) = about.split_once(' ')?;
-        let found: ObjectMeta;
-        let (api_version, namespace) = match kind {
+    /// The object that a problem is about, with its UID: `kubectl describe` finds events by UID. `None` if it does not exist.
+    async fn object(&self, about: &str) -> Result<Option<v1::ObjectReference>, kube::Error> {
+        let Some((kind, name)) = about.split_once(' ') else { return Ok(None) };
+        let (api_version, namespace, found) = match kind {
             "ConfigMap" => {
-                let (namespace, name) = name.split_once('/')?;
+                let Some((namespace, name)) = name.split_once('/') else { return Ok(None) };
                 let maps: Api<v1::ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-                found = answered(maps.get_metadata(name)).await.ok()?.metadata;
-                ("v1", Some(namespace.to_owned()))
+                let found = answered(maps.get_metadata_opt(name)).await?;
+                ("v1", Some(namespace.to_owned()), found.map(|map| map.metadata))
             }
             "PolicyModule" => {
-                found = self.aggregate.modules.objects.get(name)?.metadata.clone();
-                (API_VERSION, None)
+                let found = self.aggregate.modules.objects.get(name);
+                (API_VERSION, None, found.map(|module| module.metadata.clone()))
             }
-            _ => return None,
+            _ => return Ok(None),
         };
-        Some(v1::ObjectReference {
+        Ok(found.map(|found| v1::ObjectReference {
             api_version: Some(api_version.into()),
             kind: Some(kind.into()),
             namespace,
             name: found.name,
             uid: found.uid,
             ..v1::ObjectReference::default()
-        })
+        }))
     }
 }
 
