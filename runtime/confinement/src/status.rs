@@ -37,8 +37,9 @@ impl Status {
     #[expect(clippy::disallowed_methods, reason = "proc tells what is in force")]
     pub fn read() -> io::Result<Self> {
         // The calling thread stands for all: the others were started by a thread that was already confined.
-        Self::parse(&std::fs::read_to_string("/proc/thread-self/status")?)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status lacks what proc(5) says"))
+        Self::parse(&std::fs::read_to_string("/proc/thread-self/status")?).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "/proc/thread-self/status lacks what proc(5) says")
+        })
     }
 
     /// Reads the text of `/proc/PID/status`; `None` if a line is missing.
