@@ -65,7 +65,7 @@ impl fmt::Display for LeftBehind {
 /// Restores everything, or keeps it if so configured.
 #[expect(clippy::disallowed_methods, reason = "the end of the service waits for the kernel, and not for long")]
 pub(crate) fn end(agent: &mut Agent, now: impl Fn() -> Now) -> Result<(), ServiceError> {
-    let mut step = agent.shut_down(now())?;
+    let mut step = agent.shut_down(now());
     if agent.keeps_at_the_end() {
         tracing::info!(restored = 0, refused = 0, "agent ends");
         return Ok(());
@@ -100,7 +100,8 @@ pub(crate) fn end(agent: &mut Agent, now: impl Fn() -> Now) -> Result<(), Servic
 ///
 /// # Errors
 ///
-/// As [`service::run`](crate::service::run).
+/// [`ServiceError::Journal`] when the journal cannot be read or written, [`ServiceError::LeftBehind`] when not all baselines could be
+/// restored.
 #[expect(clippy::disallowed_methods, reason = "stands for the service's clock before there is a service")]
 pub fn end_early(host: &mut Host, journal: &Journal, config: &AgentConfig) -> Result<(), ServiceError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());

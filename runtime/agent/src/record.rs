@@ -100,8 +100,8 @@ impl Recorder {
         }
     }
 
-    /// Adds a change of the sources to the next line. Always returns `true`.
-    pub fn sources(&mut self, agent: &Agent) -> bool {
+    /// Adds a change of the sources to the next line.
+    pub fn sources(&mut self, agent: &Agent) {
         let view = &agent.view();
         let now = manifests(view);
         let upserted =
@@ -120,7 +120,6 @@ impl Recorder {
             config_maps: Some(config_maps(view)),
             ..TickLine::default()
         });
-        true
     }
 
     /// Containers whose cpusets differ from the previous line.

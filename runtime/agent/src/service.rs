@@ -27,7 +27,7 @@ pub use crate::request::Request;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// The journal failed at the end.
+    /// The journal of an agent that ends before it has begun cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// Not everything could be restored at the end.
@@ -48,8 +48,7 @@ const WAITING_REPORT_DELAY: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// [`ServiceError::Journal`] when baselines were restored at the end but the journal could not be brought up to date,
-/// [`ServiceError::LeftBehind`] when not all of them could be.
+/// [`ServiceError::LeftBehind`] when not all baselines could be restored at the end.
 pub fn run(
     mut agent: Agent,
     mut source: impl Source,
@@ -89,13 +88,13 @@ pub fn run(
                 }
             }
             agent.update(sources, now);
-            recorders.retain_mut(|recorder| recorder.sources(&agent));
+            recorders.iter_mut().for_each(|recorder| recorder.sources(&agent));
         }
         // The runtime holds these containers back until the next step has given them their settings.
         let starting: Vec<_> =
             announced.drain(..).filter_map(|message| agent.take_runtime_message(message, now)).collect();
         if !starting.is_empty() {
-            recorders.retain_mut(|recorder| recorder.sources(&agent));
+            recorders.iter_mut().for_each(|recorder| recorder.sources(&agent));
         }
         let missing = (policy_set == Awaited::Missing).then(|| "the modules of the PolicyModules".to_owned());
         let awaited = awaited.or(missing);
@@ -156,7 +155,7 @@ pub fn run(
                 Ok(Request::Runtime(message)) if message.asks_for_a_step() => break,
                 Ok(Request::Runtime(message)) => {
                     drop(agent.take_runtime_message(message, read(clock)));
-                    recorders.retain_mut(|recorder| recorder.sources(&agent));
+                    recorders.iter_mut().for_each(|recorder| recorder.sources(&agent));
                 }
                 Ok(Request::PolicySet(newest)) => {
                     agent.apply_policy_set(*newest, read(clock));

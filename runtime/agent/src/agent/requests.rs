@@ -97,19 +97,15 @@ impl Agent {
     }
 
     /// Releases and restores everything that policies hold, unless the agent is configured to keep it. [`Agent::restore_again`] retries
-    /// what could not be restored; [`Agent::ended`] comes last.
-    ///
-    /// # Errors
-    ///
-    /// None at present: a journal that fails is logged and does not stop the restore.
-    pub fn shut_down(&mut self, now: Now) -> Result<Step, JournalError> {
+    /// what could not be restored; [`Agent::ended`] comes last. A journal that fails is logged and does not stop the restore.
+    pub fn shut_down(&mut self, now: Now) -> Step {
         let mut step = Step::default();
         if let Err(error) = self.ledger.commit_state(self.policies.saved()) {
             // Knobs matter more than the modules' state: recorded baselines are restored all the same.
             tracing::error!(error = chain(&error), "the modules' state cannot be kept");
         }
         if self.keeps_at_the_end() {
-            return Ok(step);
+            return step;
         }
         self.ledger.end();
         let names: Vec<_> = self.policies.iter().map(|policy| Arc::clone(policy.name())).collect();
@@ -134,7 +130,7 @@ impl Agent {
         }
         self.report(&step);
         self.log_decisions_of(&step, now);
-        Ok(step)
+        step
     }
 
     /// Tries again to restore what [`Agent::shut_down`] could not, and collects slow writes that have finished.
