@@ -46,6 +46,8 @@ struct Job {
     verification: Option<ModuleVerification>,
     /// Whether the artefact is fetched only if its tag has another digest by now.
     is_poll: bool,
+    /// Seconds between two lookups of its tag; `None` = it is looked up once, or has none.
+    poll_seconds: Option<u32>,
 }
 
 /// Marks a job as ended, also after a panic.
@@ -216,14 +218,16 @@ impl ArtifactSource for Fetcher {
         let state = states.entry(key.clone()).or_default();
         state.module = entry.module.clone().unwrap_or_default();
         state.round = self.round;
+        let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
+        let poll_seconds = entry.poll_seconds.filter(|_| has_tag);
         let job = |is_poll| Job {
             key: key.clone(),
             location: location.clone(),
             verification: entry.verification.clone(),
             is_poll,
+            poll_seconds,
         };
         let now = Instant::now();
-        let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
         let is_anew = entry.module.as_ref().is_some_and(|module| self.anew.remove(module));
         // The last result does not count: the artefact may have been pushed or signed since.
         if is_anew && (has_tag || stored.is_none()) && !state.is_running {
@@ -234,11 +238,11 @@ impl ArtifactSource for Fetcher {
             return Err(LoadError::Pending { policy: policy(), location: text(location) });
         }
         if let Some(pulled) = stored {
-            match entry.poll_seconds.filter(|_| has_tag) {
+            match poll_seconds {
                 None => (state.next_poll, state.failed) = (None, None),
                 Some(seconds) if state.next_poll.is_none_or(|at| at <= now) && !state.is_running => {
-                    // The first lookup comes at once, also after a restart.
-                    state.next_poll = Some(now + spread(Duration::from_secs(u64::from(seconds)).max(MIN_POLL)));
+                    // What was in the store before is looked up at once, also after a restart.
+                    state.next_poll = Some(now + poll_interval(seconds));
                     self.send(job(true), state);
                 }
                 Some(_) => {}
@@ -291,6 +295,9 @@ fn note(
             metrics.pulled(if pulled.is_some() { PullResult::Fetched } else { PullResult::Unchanged });
             if let Some(pulled) = pulled {
                 tracing::info!(module = pulled.location, digest = %pulled.digest, trusted = %pulled.trusted, "fetched");
+                if !job.is_poll {
+                    state.next_poll = job.poll_seconds.map(|seconds| Instant::now() + poll_interval(seconds));
+                }
             }
         }
         Err(error) => {
@@ -304,9 +311,41 @@ fn note(
     }
 }
 
+/// Time from one lookup of a tag to the next.
+fn poll_interval(seconds: u32) -> Duration {
+    spread(Duration::from_secs(u64::from(seconds)).max(MIN_POLL))
+}
+
 /// Varies a wait by up to a tenth, so that the nodes of a fleet do not ask at the same time.
 fn spread(wait: Duration) -> Duration {
     let random = RandomState::new().hash_one(0_u8);
     let share = u32::try_from(random % 200).unwrap_or(0) + 900;
     wait.saturating_mul(share) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use qosm_model::digest::Digest;
+    use qosm_registry::Trusted;
+
+    use super::*;
+
+    #[test]
+    fn the_tag_of_what_was_just_fetched_is_looked_up_after_its_interval() {
+        for (is_poll, poll_seconds, least) in
+            [(false, Some(60), Some(54)), (false, Some(1), Some(9)), (false, None, None), (true, Some(60), None)]
+        {
+            let location = "registry.example/policies/burst:1".parse().unwrap();
+            let job = Job { key: "burst".into(), location, verification: None, is_poll, poll_seconds };
+            let (location, digest) = (job.location.to_string(), Digest::of(b"burst"));
+            let pulled = Pulled { location, digest, module: Vec::new(), trusted: Trusted::Unchecked };
+            let (states, before) = (Mutex::new(BTreeMap::new()), Instant::now());
+            note(&states, &job, &Ok(Some(pulled)), &Metrics::default());
+            let next = states.lock().unwrap()["burst"].next_poll;
+            let wait = next.map(|at| at.duration_since(before));
+            let case = format!("{is_poll} {poll_seconds:?}: {wait:?}");
+            assert_eq!(wait.is_some(), least.is_some(), "{case}");
+            assert!(wait >= least.map(Duration::from_secs), "{case}");
+        }
+    }
 }
