@@ -36,7 +36,10 @@ const WAKE_UP: u64 = 0;
 const FILES: u64 = 1;
 const FIRST: u64 = 2;
 
-/// Counts of `memory.events` that raise an alarm. `low`, which counts reclaim below `memory.low`, is not among them.
+/// Counts of `memory.events` that raise an alarm. `low` is not among them: it counts how often the group was reclaimed although it used
+/// less than its `memory.low`, because more is protected than there is. No limit of the group was hit then.
+///
+/// Kernel: Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files".
 const COUNTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
 /// State that the thread and the loop share.
