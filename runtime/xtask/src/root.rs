@@ -1,7 +1,11 @@
 //! Runs commands as root.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::workspace;
 
@@ -52,5 +56,28 @@ impl RootAccess {
         }
         command.arg(program);
         Some(command)
+    }
+    /// Asks a process of this user or of [`Self::command`] to end. It may have ended at this very moment.
+    pub(crate) fn terminate(self, pid: Pid) {
+        let is_of_root = kill_process(pid, Signal::TERM) == Err(Errno::PERM);
+        if is_of_root && let Some(mut kill) = self.command("kill", &[]) {
+            // sudo passes the signal on to the program, but not if it comes from the process group that sudo was started in.
+            kill.args(["-TERM", &pid.to_string()]).process_group(0);
+            let _ = kill.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_process_of_this_user_is_ended_without_sudo() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        RootAccess::None.terminate(Pid::from_child(&child));
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::tally::Reading;
@@ -234,7 +234,7 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
     let (ended, lines) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let watch = {
         let (ended, lines, interrupt) = (Arc::clone(&ended), Arc::clone(&lines), run.interrupt.clone());
-        let name = name.to_owned();
+        let (access, name) = (run.access, name.to_owned());
         thread::spawn(move || {
             let mut heard = (0, Instant::now());
             while !ended.load(Ordering::Relaxed) {
@@ -247,8 +247,7 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
                     println!("    {name} is ended: none of its tests has ended within {} s", SILENCE.as_secs());
                 }
                 if hangs || interrupt.asked() {
-                    // A program that runs through `sudo` cannot be signalled from here, but receives the terminal's SIGINT itself.
-                    let _ = kill_process(pid, Signal::TERM);
+                    access.terminate(pid);
                     return;
                 }
                 thread::sleep(Duration::from_millis(100));
