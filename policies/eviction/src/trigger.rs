@@ -235,7 +235,7 @@ impl fmt::Display for Shortage {
             Self::OomKills(count) => write!(f, "the OOM killer ended {count} processes"),
             Self::Marks { available, low } => {
                 let show = |bytes: u64| Resource::Memory.show(bytes);
-                write!(f, "{} are available, less than the kernel's mark of {}", show(*available), show(*low))
+                write!(f, "{} are available, no more than the kernel's mark of {}", show(*available), show(*low))
             }
         }
     }

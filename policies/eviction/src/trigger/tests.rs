@@ -186,7 +186,7 @@ fn triggers_say_by_how_much() {
     insta::assert_snapshot!(memory(Shortage::Pressure { full_usec: 250_000, window_usec: 1_000_000 }), @"the node uses 90 % of its memory, < 95 %, and all tasks waited for memory 250 ms of 1000 ms; to release: 1Gi");
     insta::assert_snapshot!(memory(Shortage::Pressure { full_usec: 0, window_usec: 0 }), @"the node uses 90 % of its memory, < 95 %, and all tasks wait for memory; to release: 1Gi");
     insta::assert_snapshot!(memory(Shortage::OomKills(2)), @"the node uses 90 % of its memory, < 95 %, and the OOM killer ended 2 processes; to release: 1Gi");
-    insta::assert_snapshot!(memory(Shortage::Marks { available: 64 << 20, low: 96 << 20 }), @"the node uses 90 % of its memory, < 95 %, and 64Mi are available, less than the kernel's mark of 96Mi; to release: 1Gi");
+    insta::assert_snapshot!(memory(Shortage::Marks { available: 64 << 20, low: 96 << 20 }), @"the node uses 90 % of its memory, < 95 %, and 64Mi are available, no more than the kernel's mark of 96Mi; to release: 1Gi");
     let requests = Trigger::Requests {
         exceeded: vec![
             Exceeded { resource: Resource::BatchCpu, requested: 12_000, allocatable: Some(10_000), release: 2_000 },
