@@ -163,13 +163,13 @@ pub trait CallHooks {
     /// The first evaluation of an instance succeeded: the host releases what an earlier instance held and this one did not declare.
     fn release_undeclared(&mut self) {}
 
-    /// The policy's call returned normally.
+    /// The policy's call ended with this result. After an error, the host keeps nothing that the call staged.
     ///
     /// # Errors
     ///
-    /// The first rule that the policy broke in this call.
-    fn end(&mut self) -> Result<(), String> {
-        Ok(())
+    /// The first rule that the policy broke in this call, else the policy's own error.
+    fn end<T>(&mut self, result: Result<T, String>) -> Result<T, String> {
+        result
     }
 }
 

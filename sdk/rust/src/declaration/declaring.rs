@@ -28,13 +28,13 @@ impl<'a, H: Host + 'static> Declaring<'a, H> {
 
     /// Ends a call with the policy's result. After an error the host holds what it held before.
     pub(crate) fn finish<T>(self, result: Result<T, String>) -> Result<T, String> {
-        let result = result.and_then(|value| {
+        if result.is_ok() {
             self.declaration.release_rest(self.host);
             if self.declaration.is_evaluation && !self.declaration.has_evaluated {
                 self.host.release_undeclared();
             }
-            self.host.end().map(|()| value)
-        });
+        }
+        let result = self.host.end(result);
         match &result {
             Ok(_) => self.declaration.commit(),
             Err(_) => self.declaration.discard(),

@@ -214,6 +214,21 @@ fn a_failed_evaluation_changes_nothing() {
 }
 
 #[test]
+fn a_failed_evaluation_leaves_nothing_that_the_next_commit_would_take() {
+    for (wants, why) in [
+        (vec![Want::Quota(WEB, 6, ""), Want::Fail], "it cannot decide"),
+        (vec![Want::Burst(Target::Container(99), 1), Want::Fail], "it names container 99, which it was not given"),
+    ] {
+        let mut run = Run::new();
+        run.session.policy_mut().0 = wants;
+        assert_eq!(run.session.evaluate(&mut run.host, mock::tick(1_000)), Err(why.into()));
+        assert_eq!(run.host.commit(), [], "{why}");
+        assert_eq!(run.calls(&[Want::Burst(WEB, 7)]), 1);
+        assert_eq!(run.host.to_string(), "pod 1 cpu.burst = 7", "{why}");
+    }
+}
+
+#[test]
 fn what_vanished_is_not_released_and_is_set_anew_when_it_comes_back() {
     let mut run = Run::new();
     run.give(&[7, 8]);

@@ -379,7 +379,7 @@ mod tests {
         host.give(&[pod(1, "default", "web")], &[]);
         host.begin(true);
         act(&mut host);
-        host.end()
+        host.end(Ok(()))
     }
 
     fn max(device: IoDevice, limits: IoLimits) -> Result<(), String> {

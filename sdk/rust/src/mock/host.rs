@@ -568,16 +568,14 @@ impl CallHooks for MockHost {
         self.release_undeclared_io();
     }
 
-    fn end(&mut self) -> Result<(), String> {
+    fn end<T>(&mut self, result: Result<T, String>) -> Result<T, String> {
         self.is_blind = false;
-        match self.breach.take() {
-            Some(why) => {
-                self.discard();
-                self.events.truncate(self.events_before);
-                Err(why)
-            }
-            None => Ok(()),
+        let result = self.breach.take().map_or(result, Err);
+        if result.is_err() {
+            self.discard();
+            self.events.truncate(self.events_before);
         }
+        result
     }
 }
 
