@@ -112,7 +112,8 @@ impl Page {
         let mut in_fence = false;
         for line in self.text.split_inclusive('\n') {
             in_fence ^= line.starts_with("```");
-            if start.is_none() && is_it(line) {
+            // Within a fence, a `#` begins a comment.
+            if start.is_none() && !in_fence && is_it(line) {
                 (start, rank) = (Some(at + line.len()), rank_of(line));
             } else if start.is_some() && !in_fence && (1..=rank).contains(&rank_of(line)) {
                 end = at;
@@ -185,5 +186,12 @@ mod tests {
         assert_eq!(page.section("Again"), Some("\n    indented\n\n"));
         assert_eq!(page.section("Next"), Some(""));
         assert_eq!(page.section("None"), None);
+    }
+
+    #[test]
+    fn a_comment_in_a_code_block_is_no_heading() {
+        let page = Page::new("a.md", "# First\n\n```sh\n# Next\ntrue\n```\n\n# Next\n\nlast\n");
+        assert_eq!(page.section("First"), Some("\n```sh\n# Next\ntrue\n```\n\n"));
+        assert_eq!(page.section("Next"), Some("\nlast\n"));
     }
 }
