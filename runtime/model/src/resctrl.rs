@@ -70,7 +70,7 @@ pub enum BandwidthShare {
     Megabytes(u32),
 }
 
-/// The share of a class on one domain; `None` means all of it.
+/// The share of a class: on all domains, where `None` means everything, or on a single domain, where `None` means as on all domains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Share {
     /// Share of the cache.

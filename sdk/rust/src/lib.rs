@@ -526,7 +526,7 @@ pub use bindings::qosm::policy::resctrl_allocation::CacheShare;
 /// assert!(!state.in_force);
 /// ```
 pub use bindings::qosm::policy::resctrl_allocation::ClassState;
-/// What a class may use on one domain; `None` = no restriction.
+/// What a class may use: on all domains, where `None` = everything, or on a single domain, where `None` = as on all domains.
 ///
 /// ```
 /// use qosm_sdk::{BandwidthShare, CacheShare, Share};

@@ -103,7 +103,7 @@ pub struct ClassStateRow {
     pub why: String,
 }
 
-/// Share of a class on one domain; fields that are left out are unrestricted.
+/// Share of a class on one domain; fields that are left out are as on all domains.
 ///
 /// ```
 /// use qosm_sdk::testing::Case;
