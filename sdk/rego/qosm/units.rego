@@ -5,10 +5,16 @@
 #   Wasm. Without a result (a percentage of nothing) they are undefined, and a rule that uses one holds nothing.
 package qosm.lib.units
 
+# METADATA
+# description: Bytes of a kibibyte (Ki).
 kib := 1024
 
+# METADATA
+# description: Bytes of a mebibyte (Mi).
 mib := 1048576
 
+# METADATA
+# description: Bytes of a gibibyte (Gi).
 gib := 1073741824
 
 # METADATA
