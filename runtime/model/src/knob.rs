@@ -114,8 +114,8 @@ pub enum Knob {
     MemcgReaper,
     /// `kernel.sched_group_identity_enabled`, 0 or 1: whether `cpu.bvt_warp_ns` has an effect.
     GroupIdentity,
-    /// `kernel.sched_idle_saver_wmark`, in nanoseconds: how long a hyper-thread must have been idle before an expelled
-    /// sibling counts.
+    /// `kernel.sched_idle_saver_wmark`, in nanoseconds: threshold of a CPU's idle time for the idle saver of group
+    /// identities.
     IdleSaverWmark,
     /// `pagecache_limit/enabled`, 0 or 1: whether the page cache limits of cgroups have an effect.
     PageCacheLimit,
