@@ -64,7 +64,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// [`CallError::Refused`] if the module cannot use the configuration: it keeps the previous one. All others end the instance.
+    /// [`CallError::Refused`] if the module cannot use the configuration; it leaves the instance usable. All others end it.
     pub fn configure(&mut self, config_json: &str) -> Result<Staged, CallError> {
         match &mut self.0 {
             Form::Component(component) => component.configure(config_json),

@@ -8,8 +8,8 @@ use crate::{Description, Host, Pod, PodId, Rejection, Tick};
 /// files, so a recorded run can be replayed bit for bit.
 ///
 /// The host calls [`configure`](Self::configure) once, [`pods`](Self::pods) with all pods, and [`evaluate`](Self::evaluate), in this order,
-/// and later each of them when there is something new. The settings that a call stages take effect together when the call returns normally.
-/// After an error or a panic, none of them takes effect.
+/// and later the first two when there is something new, always followed by `evaluate`. What these calls set takes effect together when
+/// `evaluate` returns normally. After an error or a panic, none of it takes effect, and the host starts a new instance after a pause.
 ///
 /// ```
 /// use qosm_sdk::{CpuBandwidth, Description, Host, Level, NoConfig, Pod, PodId, Pods, Policy, Rejection, Session, Target, Tick, mock};
@@ -81,7 +81,8 @@ pub trait Policy: Default + 'static {
     ///
     /// # Errors
     ///
-    /// What is wrong with the configuration: the field, and how to fix it. The host keeps the previous configuration.
+    /// What is wrong with the configuration: the field, and how to fix it. What the policy holds stays; a new instance gets the same
+    /// configuration, and no earlier one.
     fn configure<H: Host>(&mut self, host: &mut H, config: Self::Config) -> Result<(), String> {
         let _ = (host, config);
         Ok(())
@@ -100,6 +101,6 @@ pub trait Policy: Default + 'static {
     ///
     /// # Errors
     ///
-    /// Why no decision was possible; the host drops everything that the call staged.
+    /// Why no decision was possible; the host drops everything that this call and those before it since the previous evaluation staged.
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String>;
 }

@@ -22,7 +22,7 @@ const (
 	KnobMemcgReaper uint8 = 2
 	// `kernel.sched_group_identity_enabled`, 0 or 1: whether group identities (`cpu.bvt_warp_ns`) take effect. Alibaba kernels.
 	KnobGroupIdentity uint8 = 3
-	// `kernel.sched_idle_saver_wmark`, in nanoseconds: how long a CPU has to be idle for tasks that were expelled from it. Alibaba
+	// `kernel.sched_idle_saver_wmark`, in nanoseconds: threshold of a CPU's idle time for the idle saver of group identities. Alibaba
 	// kernels.
 	KnobIdleSaverWmark uint8 = 4
 	// `/sys/kernel/mm/pagecache_limit/enabled`, 0 or 1: whether page cache limits of cgroups take effect. Alibaba kernels.
