@@ -174,7 +174,14 @@ impl Colocation {
                 if let Some(listed) = &mut self.listed_reports {
                     listed.insert(report.name_any());
                 }
-                self.report_is(&report.name_any(), Some(Request::read(report)), now);
+                let request = Request::read(report);
+                let known = self.nodes.get(&report.name_any()).and_then(|entry| entry.request.as_ref());
+                // A list holds the latest versions; a single event may be late.
+                let is_late = known.is_some_and(|known| request.is_older_than(known));
+                if is_late && matches!(event, Event::Apply(_)) {
+                    return;
+                }
+                self.report_is(&report.name_any(), Some(request), now);
             }
             Event::Delete(report) => self.report_is(&report.name_any(), None, now),
             Event::InitDone => {
@@ -477,6 +484,12 @@ impl Entry {
             next.no_later(Some(self.answering.not_before));
         }
     }
+}
+
+/// Whether of two objects, by UID and version, the first is an earlier version of the second; `false` if the versions cannot be compared.
+fn is_earlier(this: (&str, &str), other: (&str, &str)) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    this.0 == other.0 && number(this.1).zip(number(other.1)).is_some_and(|(this, other)| this < other)
 }
 
 /// The earliest of several times.

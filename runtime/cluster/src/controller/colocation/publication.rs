@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::is_earlier;
 use crate::Quantity;
 use crate::node_report::{ReportedResource, ResourceAnswer};
 
@@ -49,8 +50,7 @@ impl NodeState {
 
     /// Whether this is an earlier version of the same Node; `false` if the versions cannot be compared.
     pub(in super::super) fn is_older_than(&self, other: &Self) -> bool {
-        let version = |state: &Self| state.version.parse::<u64>().ok();
-        self.uid == other.uid && version(self).zip(version(other)).is_some_and(|(this, other)| this < other)
+        is_earlier((&self.uid, &self.version), (&other.uid, &other.version))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
+use super::is_earlier;
 use crate::kubernetes::events::CONTROLLER;
 use crate::node_report::{ControllerAnswer, ENDED, ReportedEviction, ReportedResource};
 
@@ -20,6 +21,8 @@ pub(super) const EVICTIONS_WITHIN: Duration = Duration::from_secs(600);
 /// The requests in one report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Request {
+    uid: String,
+    version: String,
     /// When the agent wrote it, by the API server's clock.
     pub(super) written: Option<Timestamp>,
     /// Whether its agent has ended.
@@ -60,6 +63,8 @@ impl Request {
         let (least, most) = STALE_BOUNDS;
         let stale_after = status.resources_stale_after_seconds.unwrap_or(STALE_AFTER).clamp(least, most);
         Self {
+            uid: report.uid().unwrap_or_default(),
+            version: report.resource_version().unwrap_or_default(),
             written: entries.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max(),
             has_ended: status.conditions.iter().any(|condition| condition.reason == ENDED),
             stale_after: Duration::from_secs(stale_after.into()),
@@ -67,6 +72,11 @@ impl Request {
             evictions: status.evictions,
             answer: status.controller,
         }
+    }
+
+    /// Whether this is an earlier version of the same report; `false` if the versions cannot be compared.
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        is_earlier((&self.uid, &self.version), (&other.uid, &other.version))
     }
 }
 

@@ -263,6 +263,25 @@ fn an_older_version_of_a_node_undoes_nothing() {
 }
 
 #[test]
+fn an_older_version_of_a_report_undoes_nothing() {
+    let reported = |written: u64, version: &str, amount: u64| {
+        let mut report = report("n1", written, &publishes(amount));
+        report.metadata.resource_version = Some(version.to_owned());
+        report
+    };
+    let mut world = World::with_node("n1", None, None);
+    world.colocation.report(&Event::Apply(reported(20, "100", 900)), now(20));
+    assert_eq!(world.at(20)[0], r#"publish n1 "900""#);
+    world.colocation.report(&Event::Apply(reported(10, "99", 1500)), now(21));
+    assert_eq!(world.at(21), [""; 0]);
+    // A list counts whatever its versions are: those of a restored backup begin again.
+    world.colocation.report(&Event::Init, now(30));
+    world.colocation.report(&Event::InitApply(reported(10, "99", 1500)), now(30));
+    world.colocation.report(&Event::InitDone, now(30));
+    assert_eq!(world.at(30)[0], r#"publish n1 "1500""#);
+}
+
+#[test]
 fn shares_of_numa_nodes_follow_what_stands_on_the_node() {
     let mut world = World::with_node("n1", None, None);
     let mut status = publishes(1500);
