@@ -283,14 +283,42 @@ mod tests {
 
     use super::*;
 
-    fn name(text: &str) -> ResourceName {
-        text.parse().unwrap()
+    const BATCH: &str = "kubernetes.io/batch-cpu";
+    const FOREIGN: &str = "example.com/gpu";
+
+    fn publish(resources: &mut Resources, policy: &str, priority: i32, name: &str, amount: u64) {
+        let holder = Holder { policy: policy.into(), priority: Priority(priority) };
+        let offer = Offer { amount, ..Offer::default() };
+        let setting = Setting::Publish { name: name.parse().unwrap(), offer, reason: "because".into() };
+        assert!(resources.stage(&holder, setting, Timestamp(0)).is_none());
     }
 
-    fn publish(resources: &mut Resources, policy: &str, priority: i32, text: &str) {
-        let holder = Holder { policy: policy.into(), priority: Priority(priority) };
-        let setting = Setting::Publish { name: name(text), offer: Offer::default(), reason: "".into() };
-        assert!(resources.stage(&holder, setting, Timestamp::default()).is_none());
+    /// The resources that go into the report: name, amount and policy.
+    fn counted(resources: &Resources, rails: &GuardRails) -> Vec<String> {
+        let effective = resources.effective(rails);
+        effective.iter().map(|(name, (policy, one))| format!("{name} {} {policy}", one.offer.amount)).collect()
+    }
+
+    #[test]
+    fn a_name_that_the_operator_does_not_allow_is_not_published() {
+        let mut resources = Resources::default();
+        publish(&mut resources, "own", 100, BATCH, 1500);
+        publish(&mut resources, "own", 100, FOREIGN, 8);
+        let mut rails = GuardRails::default();
+        assert_eq!(counted(&resources, &rails), ["kubernetes.io/batch-cpu 1500 own"]);
+        rails.publishable_resources = [FOREIGN.to_owned()].into();
+        assert_eq!(counted(&resources, &rails), ["example.com/gpu 8 own"]);
+    }
+
+    #[test]
+    fn of_two_policies_the_higher_priority_counts_until_it_ends() {
+        let mut resources = Resources::default();
+        publish(&mut resources, "low", 100, BATCH, 1);
+        publish(&mut resources, "high", 200, BATCH, 2);
+        let rails = GuardRails::default();
+        assert_eq!(counted(&resources, &rails), ["kubernetes.io/batch-cpu 2 high"]);
+        resources.release("high");
+        assert_eq!(counted(&resources, &rails), ["kubernetes.io/batch-cpu 1 low"]);
     }
 
     #[test]
@@ -301,15 +329,16 @@ mod tests {
         let rails = GuardRails { publishable_resources, ..GuardRails::default() };
         let mut resources = Resources::default();
         for text in &many {
-            publish(&mut resources, "low", 1, text);
+            publish(&mut resources, "low", 1, text, 0);
         }
         assert_eq!(resources.effective(&rails).len(), MAX_RESOURCES);
-        publish(&mut resources, "high", 2, "example.com/z");
+        publish(&mut resources, "high", 2, "example.com/z", 0);
         let effective = resources.effective(&rails);
         assert_eq!(effective.len(), MAX_RESOURCES);
-        assert!(effective.contains_key(&name("example.com/z")) && !effective.contains_key(&name(last)));
+        assert!(effective.keys().any(|name| name.as_str() == "example.com/z"));
+        assert!(!effective.keys().any(|name| name.as_str() == last));
         for (text, part) in [(last.as_str(), "at most 32 resources"), ("example.com/b", "may not be published here")] {
-            let why = why_unreported(&name(text), &rails);
+            let why = why_unreported(&text.parse().unwrap(), &rails);
             assert!(why.contains(part), "{why}");
         }
     }
