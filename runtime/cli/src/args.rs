@@ -33,30 +33,30 @@ pub(crate) enum Command {
         after_help = "Examples:\n  qosm agent --kubernetes --node-name \"$NODE_NAME\"\n  qosm agent --pods /etc/qosm/pods --config /etc/qosm/slo.yaml --create-cgroups    # a host without Kubernetes"
     )]
     Agent(Box<AgentArgs>),
-    /// Count, for a whole cluster, which nodes run which modules, and report problems to the authors of PolicyModules and ConfigMaps;
-    /// with --colocation, publish extended resources and evict pods.
+    /// Run the controller of a cluster: count which nodes run which modules, and report problems of PolicyModules and ConfigMaps; with
+    /// --colocation, publish extended resources and evict pods.
     #[command(
         after_help = "Examples:\n  qosm controller\n  qosm controller --colocation --publish kubernetes.io/batch-cpu --publish kubernetes.io/batch-memory"
     )]
     Controller(ControllerArgs),
-    /// How changes of PolicyModules reach the nodes of a cluster.
+    /// Show how far changes of PolicyModules have reached the nodes of a cluster.
     #[command(subcommand)]
     Rollout(RolloutCommand),
     /// Print the CustomResourceDefinitions of this version.
     #[command(after_help = "Example:\n  qosm crds | kubectl apply --server-side -f -")]
     Crds {
-        /// One of them alone.
+        /// Print only this one.
         #[arg(value_parser = ["policymodules", "nodepolicyreports"])]
         name: Option<String>,
     },
-    /// Show what would be written, and why; nothing is touched.
+    /// Show what the agent would write, and why, without writing anything.
     #[command(
-        after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json\n\nExit codes: 0 all of it would be written; 1 something is refused, wrong, or a policy does not run; 2 it was asked wrongly."
+        after_help = "Examples:\n  qosm plan --facts examples/plan/node.yaml\n  qosm plan --pods /etc/qosm/pods --config slo.yaml -o json\n\nExit codes: 0 everything would be written; 1 a setting is refused, something is wrong, or a policy does not run; 2 wrong arguments or input."
     )]
     Plan(PlanArgs),
     /// Play a recording through the policies and print each tick's decisions.
     #[command(
-        after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'\n  qosm replay node.jsonl --policy old.wasm --against new.wasm -o table\n\nExit codes: 0 done, with --against: both decide the same; 1 a policy does not run, with --against: or they differ; 2 it was asked wrongly."
+        after_help = "Examples:\n  qosm replay examples/replay/burst.jsonl\n  qosm replay node.jsonl --policy cpu-burst=./candidate.wasm --policy-config cpu-burst='{\"profile\":\"koordinator\"}'\n  qosm replay node.jsonl --policy old.wasm --against new.wasm -o table\n\nExit codes: 0 success, with --against: both versions decide the same; 1 a policy does not run, with --against: or the versions differ; 2 wrong arguments or input."
     )]
     Replay(ReplayArgs),
     #[command(flatten)]
@@ -64,21 +64,21 @@ pub(crate) enum Command {
     /// The old name of `pause` and, with --lift, of `resume`.
     #[command(hide = true)]
     Hold(HoldArgs),
-    /// Put every knob back to what it was before qosm. Works without a running agent, after a crash too; a running one ends.
+    /// Restore every knob to its value before qosm. Works without a running agent, also after a crash; ends a running agent.
     #[command(after_help = "Example:\n  qosm restore --dry-run")]
     Restore(RestoreArgs),
-    /// Write policies, look at modules, publish them.
+    /// Write policies, inspect modules, publish them.
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Show what this host offers: cgroups, knobs, pressure, NUMA, resctrl, capabilities.
     Doctor(DoctorArgs),
-    /// Show what qosm does, on this machine.
+    /// Demonstrate qosm on this machine.
     #[command(subcommand)]
     Demo(DemoCommand),
-    /// Try out policies for the cache and the memory bandwidth without the hardware.
+    /// Emulate resctrl, to try out policies for cache and memory bandwidth without the hardware.
     #[command(subcommand)]
     Resctrl(ResctrlCommand),
-    /// Print shell completions. Pods, policies and namespaces are those of the agent that runs here.
+    /// Print shell completions. Names of pods, policies and namespaces come from the local agent.
     #[command(after_help = "Example:\n  qosm completions bash > /etc/bash_completion.d/qosm")]
     Completions {
         /// The shell.
@@ -87,20 +87,21 @@ pub(crate) enum Command {
     /// Print a reference of all verbs, or write pages for `man`.
     #[command(hide = true)]
     Manual(ManualArgs),
-    /// Write the seccomp profile that the chart's agents run under to where the kubelet looks for it: what an init container does.
+    /// Write the seccomp profile of the chart's agents into the kubelet's folder of profiles. The chart runs this in an init container.
     #[command(hide = true)]
     SeccompProfile {
-        /// The file.
+        /// Path of the profile.
         #[arg(long, value_name = "FILE")]
         install: PathBuf,
     },
-    /// Hand standard input on to the agent's socket, and its answer back: what `kubectl qosm` starts in the agent's container.
+    /// Relay standard input to the agent's admin socket, and its answer to standard output. `kubectl qosm` starts this in the agent's
+    /// container.
     #[command(hide = true)]
     Relay(SocketArgs),
-    /// Move pages between NUMA nodes for an agent: what the agent starts as a child, or the chart beside it.
+    /// Move pages between NUMA nodes for an agent. The agent starts this as a child; the chart runs it as a DaemonSet of its own.
     #[command(hide = true)]
     MovePages(MoverArgs),
-    /// Compile a module from standard input: what the agent starts as a short-lived child.
+    /// Compile a module from standard input. The agent starts this as a short-lived child.
     #[command(hide = true)]
     CompileModule,
 }
@@ -114,17 +115,19 @@ pub(crate) struct HostArgs {
     /// Where cgroup hierarchies are mounted.
     #[arg(long, default_value = "/sys/fs/cgroup", value_name = "DIR")]
     pub(crate) cgroup_mount: PathBuf,
-    /// The kubelet's cgroupRoot: where kubepods stands within a hierarchy. Other than /, nothing outside of it is looked at.
+    /// The kubelet's cgroupRoot: the cgroup in each hierarchy that contains kubepods. If it is not /, qosm ignores all cgroups outside of
+    /// it.
     #[arg(long, default_value = "/", value_name = "PATH")]
     pub(crate) cgroup_root: String,
-    /// The cgroup driver, where looking at the directories is not enough.
+    /// The kubelet's cgroup driver. Default: detected from the cgroup directories.
     #[arg(long, value_enum, value_name = "DRIVER")]
     pub(crate) cgroup_driver: Option<DriverArg>,
-    /// The kubelet's folder (its --root-dir, mostly /var/lib/kubelet), for the state of its CPU manager. Pods' secrets lie below it, and only
-    /// `cpu_manager_state` is read (by doctor the configuration and `memory_manager_state`, too). Without it containers' cpusets tell which CPUs are exclusive.
+    /// The kubelet's folder (its --root-dir, mostly /var/lib/kubelet), for the state of its CPU manager. Pods' secrets are below it; qosm
+    /// reads only `cpu_manager_state` (doctor also the configuration and `memory_manager_state`). Default: exclusive CPUs are inferred from
+    /// the containers' cpusets.
     #[arg(long, value_name = "DIR")]
     pub(crate) kubelet_root: Option<PathBuf>,
-    /// Where resctrl is mounted, if not where the kernel says; an emulation counts only where it is named.
+    /// Mount point of resctrl. Default: the one in the kernel's mount table; an emulated resctrl is used only if it is given here.
     #[arg(long, value_name = "PATH")]
     pub(crate) resctrl: Option<MountPoint>,
     /// The proc file system.
@@ -133,7 +136,8 @@ pub(crate) struct HostArgs {
     /// The sys file system.
     #[arg(long, default_value = "/sys", value_name = "DIR", hide = true)]
     pub(crate) sys: PathBuf,
-    /// Where the node's /proc/sys, or a part of it, can be written, if it is there: a container's own is read-only, and the chart mounts it.
+    /// Writable mount of the node's /proc/sys, or of a part of it, used if it exists. The chart mounts it, since a container's own
+    /// /proc/sys is read-only.
     #[arg(long, default_value = "/host/proc/sys", value_name = "DIR", hide = true)]
     pub(crate) sysctl: PathBuf,
 }
@@ -159,17 +163,18 @@ pub(crate) enum DriverArg {
 /// Which modules run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ModuleArgs {
-    /// A policy to run: the name of a default module, NAME=FILE, or FILE (x.wasm or with a slash) under the name that the module
-    /// gives itself. May be repeated; none = all default ones.
+    /// Policy to run: the name of a default module, NAME=FILE, or FILE (x.wasm, x.tar.gz, or a path with a slash), named as the module
+    /// names itself. May be repeated. Default: those of the agent's file or the recording, else the default policies (with --kubernetes,
+    /// none).
     #[arg(long = "policy", value_name = "NAME|[NAME=]FILE")]
     pub(crate) policies: Vec<String>,
-    /// The policy-level configuration of one policy. May be repeated.
+    /// Policy-level configuration of one policy. May be repeated.
     #[arg(long, value_name = "NAME=JSON")]
     pub(crate) policy_config: Vec<String>,
-    /// Interfaces that a policy may import; a default policy has what it needs. May be repeated.
+    /// Interfaces that a policy may import. May be repeated. Default: what a default policy needs; nothing for other policies.
     #[arg(long = "grant", value_name = "NAME=INTERFACE,…")]
     pub(crate) grants: Vec<String>,
-    /// Where the default modules are.
+    /// Folder of the default modules.
     #[arg(long, env = "QOSM_MODULE_DIR", value_name = "DIR")]
     pub(crate) module_dir: Option<PathBuf>,
 }
@@ -177,12 +182,12 @@ pub(crate) struct ModuleArgs {
 /// How to reach a cluster.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// The kubeconfig; not given: $KUBECONFIG or ~/.kube/config, else the pod's service account.
+    /// Path of the kubeconfig. Default: $KUBECONFIG or ~/.kube/config, else the pod's service account.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 }
 
-/// What a cluster says of this node.
+/// Flags for a node of a Kubernetes cluster.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KubernetesArgs {
     /// Take pods, ConfigMaps and PolicyModules from the API server.
@@ -193,8 +198,8 @@ pub(crate) struct KubernetesArgs {
     pub(crate) node_name: Option<String>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// The DaemonSet that the agent belongs to: with `onShutdown: auto`, what is held is kept for the next agent as long as it wants
-    /// one on this node.
+    /// The DaemonSet that the agent belongs to. With `onShutdown: auto`, held knobs keep their values for the next agent as long as the
+    /// DaemonSet wants an agent on this node.
     #[arg(long, value_name = "daemonset/NAMESPACE/NAME", requires = "kubernetes")]
     pub(crate) owner: Option<String>,
 }
@@ -209,11 +214,11 @@ pub(crate) struct ControllerArgs {
     /// Format of the log on standard error; its level is set by QOSM_LOG.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: LogFormat,
-    /// Of several controllers act only while holding this Lease.
+    /// Act only while holding this Lease, so that one of several controllers acts.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = NamespacedName::parse)]
     pub(crate) lease: Option<NamespacedName>,
-    /// What becomes of NodeResourceTopologies of nodes whose agents report CPUs.
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// What to do with the NodeResourceTopologies of nodes whose agents report CPUs.
+    #[arg(long, value_enum, value_name = "ACTION")]
     pub(crate) node_topology: Option<NodeTopologyArg>,
     #[command(flatten)]
     pub(crate) colocation: ColocationArgs,
@@ -222,38 +227,38 @@ pub(crate) struct ControllerArgs {
 /// What the controller does with NodeResourceTopologies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum NodeTopologyArg {
-    /// Make them, and keep them as reported. Those of other programs are left alone.
+    /// Create them, and keep them as reported. Those of other programs stay unchanged.
     Publish,
-    /// Remove those that it made.
+    /// Remove those that the controller created.
     Withdraw,
 }
 
-/// What the controller does on behalf of the agents' reports.
+/// Flags for what the controller does on request of the agents' reports.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Colocation")]
 pub(crate) struct ColocationArgs {
-    /// Publish extended resources on nodes and evict pods, as the agents' reports ask for.
+    /// Publish extended resources on nodes and evict pods, as the agents' reports request.
     #[arg(long)]
     pub(crate) colocation: bool,
-    /// An extended resource that may be published, such as kubernetes.io/batch-cpu; none without this flag. Repeatable.
+    /// Extended resource that may be published, such as kubernetes.io/batch-cpu. May be repeated. Default: none.
     #[arg(long = "publish", value_name = "RESOURCE", requires = "colocation", value_parser = resource_name)]
     pub(crate) publish: Vec<String>,
-    /// Publish no more than this share of a node's CPU or memory under one name.
+    /// Maximum share of a node's CPU or memory that is published under one name.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_percent_of_capacity: u32,
-    /// Evict no more pods of one node within a minute.
+    /// Maximum number of pods of one node that are evicted within a minute.
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     pub(crate) max_evictions_of_node: u32,
-    /// Evict no more pods of one namespace within a minute.
+    /// Maximum number of pods of one namespace that are evicted within a minute.
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     pub(crate) max_evictions_of_namespace: u32,
-    /// Evict no more pods within a minute.
+    /// Maximum number of pods that are evicted within a minute.
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub(crate) max_evictions: u32,
-    /// A namespace whose pods are never evicted. Repeatable.
+    /// Namespace whose pods are never evicted. May be repeated.
     #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_value = "kube-system", value_parser = namespace)]
     pub(crate) protected_namespaces: Vec<String>,
-    /// Also evict pods of DaemonSets, which come back at once.
+    /// Also evict pods of DaemonSets, although their controller creates them again at once.
     #[arg(long)]
     pub(crate) evict_daemon_set_pods: bool,
 }
@@ -290,18 +295,18 @@ fn resource_name(text: &str) -> Result<String, String> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolloutCommand {
-    /// Show how many nodes run which digest of a module, and what keeps the others from it.
+    /// Show how many nodes run which digest of a module, and why other nodes do not run it yet.
     #[command(
-        after_help = "Examples:\n  qosm rollout status cpu-burst\n  qosm rollout status cpu-burst --wait 10m\n\nExit codes: 0 rolled out as far as the PolicyModule says; 1 not yet, or nodes fail; 2 it was asked wrongly."
+        after_help = "Examples:\n  qosm rollout status cpu-burst\n  qosm rollout status cpu-burst --wait 10m\n\nExit codes: 0 rolled out as far as the PolicyModule says; 1 not yet, or nodes fail; 2 wrong arguments or input."
     )]
     Status(RolloutArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RolloutArgs {
-    /// The PolicyModule.
+    /// Name of the PolicyModule.
     pub(crate) module: String,
-    /// How long to wait for it to be rolled out, such as 90s or 10m.
+    /// Maximum time to wait for the rollout, such as 90s or 10m.
     #[arg(long, value_name = "DURATION")]
     pub(crate) wait: Option<jiff::SignedDuration>,
     #[command(flatten)]
@@ -312,10 +317,10 @@ pub(crate) struct RolloutArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct MoverArgs {
-    /// The socket to listen on, for root alone; without it, standard input is one that an agent is connected to.
+    /// Socket to listen on, for root only. Default: standard input is a socket that is connected to an agent.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Start another one of this command again and again instead, as long as the agent is there.
+    /// Run this command as a child, and restart it as long as the agent is connected.
     #[arg(long, conflicts_with = "socket")]
     pub(crate) supervise: bool,
     #[command(flatten)]
@@ -335,48 +340,49 @@ pub(crate) struct AgentArgs {
     pub(crate) config: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) kubernetes: KubernetesArgs,
-    /// The agent's own file: policies, grants, guard rails, drift, shutdown.
+    /// The agent's configuration file: policies, grants, guard rails, drift, shutdown.
     #[arg(long, value_name = "FILE")]
     pub(crate) agent_config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
-    /// A module to try out beside the policies: evaluated and compared with the policy whose module gives itself the same name, but
-    /// never written. It needs its grants (--grant); see `qosm diff`. May be repeated.
+    /// Module to run as a shadow: its settings are compared with those of the policy whose module has the same name, and never written. It
+    /// needs grants of its own (--grant); see `qosm diff`. May be repeated.
     #[arg(long = "shadow", value_name = "NAME=FILE")]
     pub(crate) shadows: Vec<String>,
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// Make kubepods-shaped cgroups for pods that have none, with their CPU and memory limits; for hosts without a kubelet.
+    /// Create cgroups in the layout of kubepods for pods that have none, with the pods' CPU and memory limits; for hosts without a kubelet.
     #[arg(long)]
     pub(crate) create_cgroups: bool,
     /// Folder of the journal and of compiled modules.
     #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
     pub(crate) state_dir: PathBuf,
-    /// The admin socket, for root alone; its folder is made.
+    /// Path of the admin socket, for root only. Its folder is created.
     #[arg(long, default_value = ADMIN_SOCKET, env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
     pub(crate) admin_socket: PathBuf,
     /// Address of /metrics, /healthz and /readyz, or `none`.
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "ADDRESS")]
     pub(crate) metrics_listen: MetricsListen,
-    /// Add series of so many containers to /metrics (throttling, quota, bursts, held memory), the first by name. They have the names of pods.
+    /// Number of containers that get series of their own in /metrics (throttling, quota, bursts, held memory), the first by name. Labels
+    /// contain the pods' names.
     #[arg(long, default_value_t = 0, value_name = "NUMBER", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=10_000))]
     pub(crate) metrics_containers: usize,
-    /// File to which each decision is appended as a line of JSON, in the form of OPA's decision log; `-` = standard output. Others rotate it,
-    /// by a copy that is then cut.
+    /// File to which each decision is appended as a line of JSON, in the form of OPA's decision log; `-` = standard output. The agent does
+    /// not rotate the file; use logrotate with `copytruncate`.
     #[arg(long, value_name = "FILE")]
     pub(crate) decision_log: Option<PathBuf>,
-    /// Milliseconds between ticks.
+    /// Interval between ticks in milliseconds, 100 to 60000.
     #[arg(long, default_value_t = 1000, value_name = "MS", value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub(crate) tick_millis: u64,
-    /// What becomes of held knobs when the agent ends; wins over the agent's file.
-    #[arg(long, value_enum, value_name = "WHAT")]
+    /// What to do with held knobs when the agent ends; overrides the agent's file.
+    #[arg(long, value_enum, value_name = "ACTION")]
     pub(crate) on_shutdown: Option<OnShutdownArg>,
-    /// The socket of a page mover that runs beside the agent; without it, the agent starts one as its child where pages may have to be
-    /// moved, or containers put into core scheduling groups.
+    /// Socket of a page mover that runs beside the agent. Default: without --kubernetes, the agent starts a page mover as its child if a
+    /// policy may move pages or put containers into core scheduling groups.
     #[arg(long, value_name = "PATH")]
     pub(crate) page_mover: Option<PathBuf>,
-    /// Whether the agent takes from itself what it does not need: paths, capabilities, system calls; wins over the agent's file.
-    #[arg(long, value_enum, value_name = "WHETHER")]
+    /// Whether the agent gives up the paths, capabilities and system calls that it does not need; overrides the agent's file.
+    #[arg(long, value_enum, value_name = "MODE")]
     pub(crate) confine: Option<ConfineArg>,
     /// Format of the log on standard error; its level is set by QOSM_LOG.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -385,11 +391,11 @@ pub(crate) struct AgentArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ConfineArg {
-    /// As far as the kernel can.
+    /// Confine the agent as far as the kernel can.
     Auto,
     /// Do not start unless paths, capabilities and system calls can all be confined.
     Require,
-    /// Keep everything.
+    /// Do not confine the agent.
     Off,
 }
 
@@ -405,11 +411,11 @@ impl From<ConfineArg> for qosm_agent::config::ConfinementMode {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum OnShutdownArg {
-    /// Put every knob back.
+    /// Restore every knob to its baseline.
     Restore,
-    /// Leave the values; the next start takes them over.
+    /// Keep the values; the next agent takes them over.
     Keep,
-    /// Keep while the DaemonSet given as --owner wants an agent here, else restore.
+    /// Keep while the DaemonSet of --owner wants an agent on this node, else restore.
     Auto,
 }
 
@@ -445,23 +451,23 @@ impl std::fmt::Display for MetricsListen {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// A node in a file, instead of this host; `-` = standard input.
+    /// File that describes a node to plan for instead of this host; `-` = standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cgroup_mount", "cgroup_root", "cgroup_driver", "resctrl", "agent_config"])]
     pub(crate) facts: Option<PathBuf>,
-    /// Folder or file of Pod manifests; added to those of the facts. May be repeated.
+    /// Folder or file of Pod manifests, in addition to those in --facts. May be repeated.
     #[arg(long, value_name = "PATH")]
     pub(crate) pods: Vec<PathBuf>,
-    /// File of ConfigMaps (and a Node); added to those of the facts. May be repeated.
+    /// File of ConfigMaps (and a Node), in addition to those in --facts. May be repeated.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
-    /// The agent's own file, so that its policies, grants and guard rails count.
+    /// The agent's configuration file; its policies, grants and guard rails apply.
     #[arg(long, value_name = "FILE")]
     pub(crate) agent_config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// Rows in the order of writing, not pod by pod.
+    /// List settings in the order of writing instead of by pod.
     #[arg(long)]
     pub(crate) in_order: bool,
     #[command(flatten)]
@@ -474,22 +480,22 @@ pub(crate) struct ReplayArgs {
     pub(crate) recording: PathBuf,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
-    /// Another version of one policy, played beside it; what is printed are the differences. FILE stands against the policy of the
-    /// name that the module gives itself; NAME alone is the same module once more, with --against-config.
+    /// Another version of one policy, replayed beside it; only the differences are printed. FILE is compared with the policy that has the
+    /// module's own name; NAME alone is the same module again, with --against-config.
     #[arg(long, value_name = "NAME|[NAME=]FILE")]
     pub(crate) against: Option<String>,
-    /// The policy-level configuration of that other version; if not given, the same.
+    /// Policy-level configuration of the --against version. Default: that of the policy.
     #[arg(long, value_name = "JSON", requires = "against")]
     pub(crate) against_config: Option<String>,
-    /// `json` prints one line a tick, `table` one row a decision, or with --against one row whenever a difference begins, changes
-    /// or ends.
+    /// Output format: `json` prints one line per tick, `table` one row per decision or, with --against, one row whenever a difference
+    /// begins, changes or ends.
     #[arg(short, long, value_enum, default_value_t = Output::Json)]
     pub(crate) output: Output,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SocketArgs {
-    /// The agent's admin socket.
+    /// Path of the agent's admin socket.
     #[arg(long, default_value = ADMIN_SOCKET, env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
     pub(crate) admin_socket: PathBuf,
 }
@@ -508,7 +514,7 @@ pub(crate) struct RestoreArgs {
     /// Folder of the journal.
     #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
     pub(crate) state_dir: PathBuf,
-    /// Say what would be done, and do nothing.
+    /// Print what would be restored, without writing anything.
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -525,8 +531,8 @@ pub(crate) struct DoctorArgs {
     pub(crate) socket: SocketArgs,
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// The kubelet's configuration, where it is not `config.yaml` in the kubelet's folder (/var/lib/kubelet without --kubelet-root): a file, or
-    /// the answer of /configz; `-` = standard input.
+    /// The kubelet's configuration: a file, or the answer of /configz; `-` = standard input. Default: `config.yaml` in the kubelet's folder
+    /// (--kubelet-root, else /var/lib/kubelet).
     #[arg(long, value_name = "FILE")]
     pub(crate) kubelet_config: Option<PathBuf>,
     #[command(flatten)]

@@ -18,25 +18,25 @@ use crate::args::AskCommand;
 use crate::kubectl::tunnel::Tunnel;
 use crate::{ask, client};
 
-/// What qosm does on the nodes of a cluster: asks the agent of a node through kubectl.
+/// Show what qosm does on the nodes of a cluster: query the agent of a node through kubectl.
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-qosm",
     bin_name = "kubectl qosm",
     version,
-    after_help = "Examples:\n  kubectl qosm explain shop/web-0\n  kubectl qosm top --node node-7\n  kubectl qosm get knobs --node node-7 -n shop\n\nIt needs what `kubectl exec` into the agents needs: see Kubernetes in the book."
+    after_help = "Examples:\n  kubectl qosm explain shop/web-0\n  kubectl qosm top --node node-7\n  kubectl qosm get knobs --node node-7 -n shop\n\nNeeds the permission for `kubectl exec` into the agents: see Kubernetes in the book."
 )]
 struct Cli {
-    /// The node; not given, the one that the pod runs on, or the only one with an agent.
+    /// Name of the node. Default: the node that the pod runs on, or the only node with an agent.
     #[arg(long, value_name = "NAME", global = true)]
     node: Option<String>,
     /// The namespace that the chart is installed in.
     #[arg(long, value_name = "NAMESPACE", default_value = "qosm-system", global = true)]
     agent_namespace: String,
-    /// The context of kubectl's configuration.
+    /// Context in kubectl's configuration.
     #[arg(long, value_name = "NAME", global = true)]
     context: Option<String>,
-    /// kubectl's configuration.
+    /// Path of kubectl's configuration.
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
     #[command(subcommand)]

@@ -6,7 +6,7 @@ use crate::print;
 
 /// What clap shows below each program's help.
 pub const EXIT_CODES: &str =
-    "Exit codes: 0 done; 1 it ran and the answer is bad (a problem, a refusal, not found); 2 it was asked wrongly.";
+    "Exit codes: 0 success; 1 the result is bad (a problem, a refusal, not found); 2 wrong arguments or input.";
 
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

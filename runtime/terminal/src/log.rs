@@ -6,7 +6,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 /// The form of the log.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub enum LogFormat {
-    /// For eyes.
+    /// For people.
     #[default]
     Text,
     /// For a log collector.

@@ -15,7 +15,7 @@ const WIDTH: usize = 120;
 /// Arguments of the verb `manual`.
 #[derive(Debug, Args)]
 pub struct ManualArgs {
-    /// A folder for manual pages, one a verb; without it, a reference in Markdown is printed.
+    /// Folder for manual pages, one for each verb. Default: print a reference in Markdown.
     #[arg(long, value_name = "DIR")]
     pub pages: Option<PathBuf>,
 }

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 /// The form in which a command prints its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For eyes.
+    /// For people.
     #[default]
     Table,
     /// For scripts.
@@ -15,7 +15,7 @@ pub enum Output {
 /// The flag by itself, to be flattened into a verb's arguments.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// Format of what is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }

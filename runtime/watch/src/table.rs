@@ -40,10 +40,10 @@ impl Order {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Cpu => "CPUs used",
-            Self::Throttled => "Periods in which it was throttled",
+            Self::Throttled => "Throttled periods",
             Self::Memory => "Memory in use",
-            Self::Pressure => "The longest wait, for whatever it was",
-            Self::Name => "The name",
+            Self::Pressure => "Longest wait for any resource",
+            Self::Name => "Name of the container",
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{build, command, fleet, modules, opa, setup, workloads};
 /// What `cargo bench` is given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Handed to `cargo bench` as it is, e.g. a bench's name; `--bench footprint` measures the program beside an API server.
+    /// Arguments of `cargo bench`, such as a bench's name; `--bench footprint` measures the program beside an API server.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }

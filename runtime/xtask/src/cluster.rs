@@ -39,24 +39,24 @@ pub(crate) use programs::Programs;
 /// What can be done with the cluster.
 #[derive(clap::Subcommand)]
 pub(crate) enum Verb {
-    /// Gets and builds the programs that a cluster is made of, once a version; quick and quiet when all are there.
+    /// Downloads and builds the programs of a cluster, once per version; does and prints nothing if all exist.
     Build,
-    /// Starts a cluster, or what of it does not run; writes DIR/admin.kubeconfig.
+    /// Starts a cluster, or the components of it that do not run; writes DIR/admin.kubeconfig.
     Up(Up),
-    /// Ends a cluster with everything that runs in it, and removes its folder; also after a crash, and when there is none.
+    /// Ends a cluster with everything that runs in it, and removes its folder. Works also after a crash, and if there is no cluster.
     Down(Folder),
     /// Ends one component and leaves the others running.
     Stop(One),
     /// Starts a component that was stopped, with its old data, and waits until it is ready.
     Start(One),
-    /// Gives the node an image, as `xtask image` writes it.
+    /// Imports an image, as written by `xtask image`, into the node.
     Import {
-        /// The image's file.
+        /// File of the image.
         file: PathBuf,
         #[command(flatten)]
         folder: Folder,
     },
-    /// Tells which components run.
+    /// Prints which components run.
     Status(Folder),
     /// Prints the last lines of each component's log.
     Logs(Folder),
@@ -65,7 +65,7 @@ pub(crate) enum Verb {
 /// A cluster's folder.
 #[derive(clap::Args)]
 pub(crate) struct Folder {
-    /// Where its data, logs and kubeconfigs are; `cluster` in the target directory, if not said.
+    /// Folder of the cluster's data, logs and kubeconfigs. Default: `cluster` in the target directory.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -75,13 +75,13 @@ pub(crate) struct Folder {
 pub(crate) struct Up {
     #[command(flatten)]
     folder: Folder,
-    /// Also a node: containerd and a kubelet on this machine. Needs root.
+    /// Also starts a node: containerd and a kubelet on this machine. Needs root.
     #[arg(long)]
     node: bool,
-    /// Who makes the node's cgroups; `systemd` wants a machine for itself: `cargo xtask vm run --systemd` has one.
+    /// The node's cgroup driver. `systemd` needs a machine of its own, such as that of `cargo xtask vm run --systemd`.
     #[arg(long, value_enum, default_value_t, requires = "node")]
     cgroup_driver: Driver,
-    /// Also this workspace's image under the name that the chart asks for, and what to type next.
+    /// Also imports this workspace's image under the name that the chart uses, and prints the next commands.
     #[arg(long, requires = "node")]
     image: bool,
 }

@@ -33,22 +33,22 @@ use self::report::Setting;
 /// How to measure.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long each phase is measured in each round.
+    /// Duration of each phase in each round, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=600))]
     seconds: u64,
-    /// How often all phases are measured; who comes first changes from round to round.
+    /// Number of rounds. Each round measures all phases, beginning with another one.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// How much of the node's CPU the server needs on average, in percent.
+    /// Average load of the server, in percent of the node's CPU.
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u32).range(5..=60))]
     load: u32,
-    /// How batch work is held back; unless it is said, by a quota where there are fewer than 8 CPUs.
+    /// How batch work is limited. Default: by a CFS quota on fewer than 8 CPUs, else by a cpuset.
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Ends well whatever was measured: for a run that only shows that it still runs.
+    /// Succeeds whatever was measured, for a run that only checks that the bench works.
     #[arg(long)]
     no_check: bool,
-    /// Takes the agent and the module as they are in the target directory.
+    /// Uses the agent and the module in the target directory without building them.
     #[arg(long)]
     no_build: bool,
 }

@@ -28,7 +28,7 @@ const UNITS: [(&str, &str); 6] = [
 /// How to write the reference.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Write nothing; fail if the reference and the bindings are not the contract's.
+    /// Write nothing; fail if the reference and the bindings do not match the contract.
     #[arg(long)]
     check: bool,
 }

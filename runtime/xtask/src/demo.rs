@@ -38,27 +38,27 @@ const UTILISATION: f64 = 0.66;
 /// How to run the demo.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long each of the two phases is measured.
+    /// Duration of each of the two measured phases, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(5..=600))]
     seconds: u64,
-    /// Keeps everything running at the end until Ctrl-C, to look at with `qosm explain` and the like.
+    /// Keeps everything running at the end until Ctrl-C, to inspect it with `qosm explain` and the like.
     #[arg(long)]
     hold: bool,
-    /// Writes what the module sees to this file, for `qosm replay`; the recorded run of the examples was made like this.
+    /// Writes what the module sees to this file, as a recording for `qosm replay`. The recorded run in the examples was made like this.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Replays the recorded run even where the real one could be made.
+    /// Replays the recorded run even if a real run is possible.
     #[arg(long)]
     recorded: bool,
-    /// Shows one act only: the web server, or the pages.
+    /// Shows only one act: the web server, or the pages.
     #[arg(long, value_enum)]
     only: Option<Act>,
-    /// Takes the agent and the modules as they are in the target directory.
+    /// Uses the agent and the modules in the target directory without building them.
     #[arg(long)]
     no_build: bool,
 }
 
-/// What there is to see.
+/// The acts of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Act {
     /// CPU Burst on a web server.

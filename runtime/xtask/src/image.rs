@@ -35,10 +35,10 @@ const LABELS: [(&str, &str); 5] = [
 /// Which image to make.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write it; `qosm-image.tar` in the target directory, if not said.
+    /// File to write. Default: `qosm-image.tar` in the target directory.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// What it is called once it is imported.
+    /// Name of the image after its import.
     #[arg(long, value_name = "NAME:TAG", default_value = "qosm:dev", value_parser = image_name)]
     name: String,
 }

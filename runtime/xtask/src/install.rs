@@ -30,10 +30,10 @@ const COMPLETIONS: [(&str, &str); 3] = [
 /// Where to install.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where programs, modules and pages go.
+    /// Prefix of the folders of programs, modules and pages.
     #[arg(long, value_name = "DIR", default_value = UNIT_PREFIX)]
     prefix: PathBuf,
-    /// A folder that stands for `/`, as packagers want it.
+    /// Root of the installation instead of `/`, for packagers.
     #[arg(long, value_name = "DIR", default_value = "/")]
     destdir: PathBuf,
     /// Remove what was installed instead. `/etc/qosm` and `/var/lib/qosm` stay.

@@ -61,7 +61,7 @@ enum Verb {
     Rego(rego::Args),
     /// Runs all tests, on this machine and in a VM with cgroup v2.
     Test(test::Args),
-    /// One stage of them, for the run that built it.
+    /// Runs one stage of the tests, for the run that built it.
     #[command(hide = true)]
     Stage(test::StageArgs),
     /// Kills agents at random moments and lets one run for a million ticks: nothing may be lost, left behind or grow.
@@ -72,7 +72,7 @@ enum Verb {
     BenchWorkloads(workloads::Args),
     /// Measures a server alone, beside batch work, and beside batch work under qosm.
     BenchColocation(colocation::Args),
-    /// Measures what a fleet of ten thousand nodes asks of a real API server.
+    /// Measures the load of a fleet of ten thousand nodes on a real API server.
     BenchFleet(fleet::Args),
     /// Renders the book of `docs`.
     Book,
@@ -80,14 +80,14 @@ enum Verb {
     Lint,
     /// Shows CPU Burst at work on a real web server, and memory locality on two NUMA nodes.
     Demo(demo::Args),
-    /// The demo's second act, where it plays: on a machine that it is handed to.
+    /// Runs the demo's second act inside the machine that it was copied to.
     #[command(hide = true)]
     Pages(demo::pages::Args),
-    /// Puts what was built into an image, without a builder.
+    /// Packs the built programs and modules as a container image, without an image builder.
     Image(image::Args),
-    /// Puts what was built where this machine finds it, or takes it away again.
+    /// Installs the built programs and modules on this machine, or removes them.
     Install(install::Args),
-    /// Packs what was built as a Debian package.
+    /// Packs the built programs and modules as a Debian package.
     Deb(install::PackageArgs),
     /// Writes docs/contract.md, the contract's reference, and sdk/go/bindings, from its WIT.
     Contract(contract::Args),
@@ -99,7 +99,7 @@ enum Verb {
     /// Real container registries on this machine, for tests.
     #[command(subcommand)]
     Registry(registry::Verb),
-    /// The part of `test`'s sweep that needs root.
+    /// Runs the part of `test`'s sweep that needs root.
     #[command(hide = true)]
     Sweep,
     /// A small virtual machine with cgroup v2 and two NUMA nodes.

@@ -13,10 +13,10 @@ use crate::workspace::Workspace;
 /// How to build the modules.
 #[derive(Default, clap::Args)]
 pub(crate) struct Args {
-    /// Which compiler to take; the first that is there, if not said.
+    /// Compiler for Wasm. Default: the first one that is installed.
     #[arg(long, value_parser = PossibleValuesParser::new(Way::WORDS).try_map(|word| word.parse::<Way>()))]
     pub(crate) toolchain: Option<Way>,
-    /// The folder to write to; `policies` in the target directory, from which an agent that is run there takes its own, if not said.
+    /// Folder to write to. Default: `policies` in the target directory, where an agent that runs from there finds its modules.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
 }

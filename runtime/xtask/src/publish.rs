@@ -13,16 +13,16 @@ use crate::workspace::Workspace;
 /// Where to publish.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The registry, and what stands before the modules' names: `ghcr.io/qosm/policies`.
+    /// Registry and prefix of the modules' names, such as `ghcr.io/qosm/policies`.
     #[arg(value_name = "REGISTRY[/PREFIX]")]
     registry: String,
-    /// The private key that signs. Not said: nothing is signed.
+    /// Private key to sign with. Default: nothing is signed.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// A further argument of `cosign sign`.
+    /// Additional argument of `cosign sign`. May be repeated.
     #[arg(long = "cosign", value_name = "ARG", allow_hyphen_values = true)]
     cosign: Vec<String>,
-    /// A further argument of `qosm policy push`.
+    /// Additional argument of `qosm policy push`. May be repeated.
     #[arg(long = "push", value_name = "ARG", allow_hyphen_values = true)]
     push: Vec<String>,
 }

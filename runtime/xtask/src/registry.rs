@@ -31,13 +31,13 @@ pub(crate) use programs::{Programs, build_wkg};
 /// What can be done with the registries.
 #[derive(Clone, Copy, clap::Subcommand)]
 pub(crate) enum Verb {
-    /// Gets and builds the programs, once a version; quick and quiet when all are there.
+    /// Downloads and builds the programs, once per version; does and prints nothing if all exist.
     Build,
     /// Starts the registries, unless all run; writes `registry/env.json` in the target directory and prints how to push.
     Up,
-    /// Ends the registries and removes their folder; also after a crash, and when there are none.
+    /// Ends the registries and removes their folder. Works also after a crash, and if there are none.
     Down,
-    /// Tells which registries run, and where.
+    /// Prints which registries run, and their addresses.
     Status,
 }
 

@@ -25,7 +25,7 @@ const EXAMPLES: (&str, &str) = ("examples", "rego-");
 /// Pattern of test files, which are not shipped.
 const TESTS: &str = "*_test.rego";
 
-/// What to do with them.
+/// What to do with the library, the template and the examples.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Copies the library into the template and the examples first.

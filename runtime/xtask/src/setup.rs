@@ -14,7 +14,7 @@ use crate::{cluster, command, conformance, languages, lint, modules, opa, regist
 /// What to prepare for.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what these verbs need; everything, if not said.
+    /// Installs only what these verbs need. Default: everything.
     #[arg(long = "for", value_name = "VERB", value_delimiter = ',')]
     purposes: Vec<Purpose>,
 }
@@ -24,19 +24,19 @@ pub(crate) struct Args {
 pub(crate) enum Purpose {
     /// A Rust that compiles to Wasm.
     Build,
-    /// That, and a virtual machine with a kernel.
+    /// A Rust that compiles to Wasm, and a virtual machine with a kernel.
     Test,
-    /// A web server; what is built for the demo comes with `build`.
+    /// A web server. The requirements of its build are those of `build`.
     Demo,
     /// rustfmt, clippy and cargo-deny.
     Lint,
-    /// That of `build`.
+    /// The same as `build`.
     Bench,
-    /// Kubernetes, and what runs containers.
+    /// Kubernetes, and a container runtime.
     Cluster,
-    /// Container registries, and what pushes to them and signs.
+    /// Container registries, and the tools that push to them and sign.
     Registry,
-    /// wkg, which only the longer test run pushes and pulls with.
+    /// wkg, which only the long test run uses.
     Wkg,
     /// opa, and its own test cases.
     Rego,
@@ -44,7 +44,7 @@ pub(crate) enum Purpose {
     Languages,
     /// The tests in a browser.
     Browser,
-    /// What rates systemd's units.
+    /// The tool that rates systemd units.
     Units,
     /// The shells whose completions are tested.
     Shells,

@@ -15,13 +15,13 @@ pub(crate) struct Args {
     /// Rounds of `kill -9`; 0 = none.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     rounds: u32,
-    /// The rounds of an earlier run again: the seed that it printed.
+    /// Repeat the rounds of an earlier run: the seed that it printed.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Stories in which everything may be killed between any two of its steps, on a simulated node; 0 = none.
+    /// Stories on a simulated node, in which everything may be killed between any two steps; 0 = none.
     #[arg(long, default_value_t = 20_000, value_name = "COUNT")]
     stories: u32,
-    /// Ticks on a simulated node, in which nothing may grow; 0 = none.
+    /// Ticks on a simulated node, during which no data may grow; 0 = none.
     #[arg(long, default_value_t = 1_000_000, value_name = "COUNT")]
     ticks: u64,
 }

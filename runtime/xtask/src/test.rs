@@ -53,19 +53,19 @@ pub(crate) const STAGED: [&str; 6] = [KERNEL, FUSE, CLUSTER, REGISTRY, LANGUAGES
 /// Which tests to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these stages; all, if not said. Modules and binaries are built for whichever stage needs them.
+    /// Run only these stages. Default: all. Modules and binaries are built if a stage needs them.
     #[arg(long, value_name = "STAGE", value_delimiter = ',')]
     only: Vec<Stage>,
-    /// Only kernel, registry and cluster tests whose name contains this.
+    /// Run only kernel, registry and cluster tests whose name contains this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// One stage after the other, each with its output as it comes.
+    /// Run the stages one after the other, and print their output immediately.
     #[arg(long)]
     sequential: bool,
-    /// Also what takes long and has a shorter sibling, which `make test` leaves out: what `make test-all` runs.
+    /// Run also the long tests for which `make test` has a shorter one, as `make test-all` does.
     #[arg(long)]
     all: bool,
-    /// Run nothing: write the list of all tests anew, with which each run compares what there is.
+    /// Run nothing; rewrite the list of all tests, with which each run compares the existing tests.
     #[arg(long)]
     inventory: bool,
 }
@@ -99,9 +99,9 @@ pub(crate) enum Stage {
     Workspace,
     /// The kernel tests on this machine's own cgroups, as root.
     Kernel,
-    /// The same programs on cgroup v2, in user-mode Linux.
+    /// The same test programs on cgroup v2, in user-mode Linux.
     Uml,
-    /// Those of them that take several CPUs, NUMA nodes, cpusets or PSI, in an emulated machine with cgroup v2.
+    /// Those kernel tests that need several CPUs, NUMA nodes, cpusets or PSI, in an emulated machine with cgroup v2.
     Vm,
     /// The agent's binary beside real container registries on this machine.
     Registry,

@@ -32,27 +32,27 @@ const DISK_BYTES: u64 = 1 << 30;
 pub(crate) enum Verb {
     /// Boots, runs a shell script inside and ends with its exit code.
     ///
-    /// Inside: root, busybox, cgroup v2 on /sys/fs/cgroup with cpu, memory, io, cpuset and pids enabled for its children,
-    /// 4 CPUs and 1 GiB on two NUMA nodes, PSI, a loopback, an empty disk on /disk, nothing of this machine but the given files.
+    /// The guest has root, busybox, cgroup v2 on /sys/fs/cgroup with cpu, memory, io, cpuset and pids enabled for its children, 4 CPUs and
+    /// 1 GiB on two NUMA nodes, PSI, a loopback device, an empty disk on /disk, and no files of this machine except the given ones.
     Run(Args),
 }
 
 /// What to run inside.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A file or folder of this machine and its place in the guest; programs bring their shared libraries.
+    /// File or folder of this machine, and its path in the guest. Shared libraries of programs are copied, too.
     #[arg(long = "file", value_name = "HOST:GUEST", value_parser = parse_share)]
     files: Vec<Share>,
     /// The shell script to run.
     #[arg(long, value_name = "FILE")]
     script: PathBuf,
-    /// In user-mode Linux: one CPU at this machine's speed, no NUMA nodes, no cpusets, no PSI.
+    /// Runs in user-mode Linux: one CPU at this machine's speed, no NUMA nodes, no cpusets, no PSI.
     #[arg(long)]
     user_mode: bool,
-    /// In user-mode Linux with systemd as its first process; this machine's files are below /host, to be read.
+    /// Runs in user-mode Linux with systemd as its first process; this machine's files are readable below /host.
     #[arg(long, conflicts_with_all = ["user_mode", "files"])]
     systemd: bool,
-    /// Ends the machine after that many seconds.
+    /// Time limit of the machine in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
 }

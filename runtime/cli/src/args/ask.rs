@@ -12,34 +12,34 @@ use qosm_watch::table::Order;
 use super::{ModuleArgs, SocketArgs};
 use crate::completions::{names, namespaces, pods, policies};
 
-/// Verbs that ask a running agent.
+/// Verbs that query a running agent.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AskCommand {
-    /// Show what containers use and what is held for them, moment by moment: of a running agent, or from a recording.
+    /// Show continuously what containers use and which knobs are held for them, from a running agent or a recording.
     #[command(
-        after_help = "Examples:\n  qosm top\n  qosm top -n shop --sort throttled\n  qosm top --replay node.jsonl\n  qosm top --once -o json\n\nKeys: ↑↓ choose, enter looks closer, s the next order, / find, space stop, ←→ back and forth, end the newest, q quit.\nWithout a terminal, one look is printed, as with --once."
+        after_help = "Examples:\n  qosm top\n  qosm top -n shop --sort throttled\n  qosm top --replay node.jsonl\n  qosm top --once -o json\n\nKeys: ↑↓ choose, enter look closer, s next order, / find, space stop, ←→ back and forth, end newest, q quit.\nWithout a terminal, one snapshot is printed, as with --once."
     )]
     Top(TopArgs),
-    /// Serve a page that shows the same in a browser, with charts and every decision: of a running agent, or of a recording.
+    /// Serve a web page that shows the same as `top`, with charts and every decision, from a running agent or a recording.
     #[command(after_help = "Examples:\n  qosm ui\n  qosm ui node.jsonl\n  qosm ui --listen 0.0.0.0:8080")]
     Ui(UiArgs),
     /// Record what a running agent sees, for `replay`.
     #[command(
-        after_help = "Examples:\n  qosm record --for 60s > node.jsonl\n  qosm record --max-ticks 600 --max-size 64Mi --file node.jsonl\n\nThe recording ends at a whole line, whichever bound comes first. Exit codes: 0 done; 1 the agent ended it before its bounds, or the facts alone are larger than --max-size; 2 it was asked wrongly."
+        after_help = "Examples:\n  qosm record --for 60s > node.jsonl\n  qosm record --max-ticks 600 --max-size 64Mi --file node.jsonl\n\nThe recording ends at the first bound that is reached, after a whole line. Exit codes: 0 success; 1 the agent ended it before its bounds, or the facts alone are larger than --max-size; 2 wrong arguments or input."
     )]
     Record(RecordArgs),
-    /// List what a running agent knows.
+    /// List pods, policies, held knobs and other state of a running agent.
     #[command(after_help = "Example:\n  qosm get knobs -o json")]
     Get(GetArgs),
-    /// Show all about one pod: every held knob, its policy, its former value, and why; and what is not in force.
+    /// Explain one pod: every held knob with its policy, baseline and reason, and every setting that is not in force.
     #[command(after_help = "Example:\n  qosm explain default/web")]
     Explain(ExplainArgs),
-    /// Show what a policy in the shadow would do otherwise than the active one.
+    /// Show how the settings of a shadow differ from those of the active policy.
     #[command(
-        after_help = "Examples:\n  qosm diff cpu-burst-next\n  qosm diff cpu-burst-next -o json\n\nExit codes: 0 both ask for the same now; 1 they differ, or the shadow does not run; 2 it was asked wrongly."
+        after_help = "Examples:\n  qosm diff cpu-burst-next\n  qosm diff cpu-burst-next -o json\n\nExit codes: 0 both ask for the same now; 1 they differ, or the shadow does not run; 2 wrong arguments or input."
     )]
     Diff(DiffArgs),
-    /// Leave a pod as it is: no writes to it while the pause lasts, not even when the agent ends. Only `qosm restore` overrides it.
+    /// Pause a pod: the agent writes nothing to it during the pause, not even when the agent ends. Only `qosm restore` overrides a pause.
     #[command(after_help = "Examples:\n  qosm pause default/web\n  qosm pause default/web --for 2h")]
     Pause(PauseArgs),
     /// End a pod's pause: its policies act on it again.
@@ -101,55 +101,55 @@ impl AskCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// What is looked at, where it is not this node.
+    /// Title; `None` for this node.
     #[arg(skip)]
     pub(crate) title: Option<String>,
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
-    /// A recording instead of a running agent; `-` = standard input, with --once.
+    /// Show a recording instead of a running agent; `-` = standard input, only with --once.
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
-    /// Print one look and end: what happens within one interval, or the last tick of a recording.
+    /// Print one snapshot and exit: one interval of a running agent, or the last tick of a recording.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Time between two looks, 200ms at least.
+    /// Time between two updates, at least 200ms.
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub(crate) interval: jiff::SignedDuration,
-    /// Pods of this namespace alone.
+    /// Show only pods of this namespace.
     #[arg(short, long, value_name = "NAMESPACE", add = ArgValueCandidates::new(namespaces))]
     pub(crate) namespace: Option<String>,
-    /// Containers alone that have this in NAMESPACE/POD/CONTAINER.
+    /// Show only containers whose NAMESPACE/POD/CONTAINER contains this text.
     #[arg(long, value_name = "TEXT")]
     pub(crate) find: Option<String>,
-    /// Containers alone for which this policy holds something.
+    /// Show only containers with knobs that this policy holds.
     #[arg(long = "held-by", value_name = "POLICY", add = ArgValueCandidates::new(policies))]
     pub(crate) policy_held: Option<String>,
-    /// What the list goes by.
-    #[arg(long, value_parser = orders(), default_value = Order::default().as_str(), value_name = "WHAT")]
+    /// Order of the list.
+    #[arg(long, value_parser = orders(), default_value = Order::default().as_str(), value_name = "ORDER")]
     pub(crate) sort: Order,
-    /// Format of what is printed; `json` prints one look, too.
+    /// Output format; `json` implies --once.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UiArgs {
-    /// What is looked at, where it is not this node.
+    /// Title; `None` for this node.
     #[arg(skip)]
     pub(crate) title: Option<String>,
-    /// A recording instead of a running agent.
+    /// Show this recording instead of a running agent.
     #[arg(value_name = "RECORDING")]
     pub(crate) recording: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
-    /// Where to listen. The address that is printed has a token, without which nothing is told.
+    /// Address to listen on. The printed address contains a token, which every request for data needs.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
-    /// Time between two looks, 200ms at least.
+    /// Time between two updates, at least 200ms.
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub(crate) interval: jiff::SignedDuration,
 }
@@ -164,16 +164,16 @@ fn orders() -> impl TypedValueParser<Value = Order> {
 pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
-    /// How long, such as 90s or 5m; without a bound until interrupted.
+    /// Maximum duration, such as 90s or 5m. Default: until interrupted.
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<jiff::SignedDuration>,
-    /// How many ticks; the first line, the facts, is none.
+    /// Maximum number of ticks. The first line, the facts, is not a tick.
     #[arg(long, value_name = "TICKS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_ticks: Option<u64>,
-    /// How large at most, such as 64Mi.
+    /// Maximum size, such as 64Mi.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_size: Option<u64>,
-    /// Where to write; standard output if not given.
+    /// File to write to. Default: standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 }
@@ -185,7 +185,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Noun {
-    /// Pods, and how much is held on them.
+    /// Pods, and their number of held knobs.
     #[value(alias = "pod")]
     Pods,
     /// Policies and their health.
@@ -194,19 +194,19 @@ pub(crate) enum Noun {
     /// Held knobs, of pods and of tiers.
     #[value(alias = "knob")]
     Knobs,
-    /// Classes of shares of caches and memory bandwidth (resctrl), and who is in them.
+    /// Classes of shares of caches and memory bandwidth (resctrl), and their members.
     #[value(alias = "class")]
     Classes,
     /// Extended resources that policies publish on the Kubernetes node.
     #[value(alias = "resource")]
     Resources,
-    /// Evictions that policies asked for, and what became of them.
+    /// Evictions that policies requested, and their outcomes.
     #[value(alias = "eviction")]
     Evictions,
     /// Events of pods.
     #[value(alias = "event")]
     Events,
-    /// What is wrong with annotations, ConfigMaps and manifests.
+    /// Problems of annotations, ConfigMaps and manifests.
     #[value(alias = "problem")]
     Problems,
 }
@@ -214,10 +214,10 @@ pub(crate) enum Noun {
 /// The form in which a list is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GetOutput {
-    /// For eyes.
+    /// For people.
     #[default]
     Table,
-    /// The same with all columns, and numbers as they stand in the files.
+    /// The table with all columns, and numbers as in the kernel's files.
     Wide,
     /// For scripts.
     Json,
@@ -229,19 +229,19 @@ pub(crate) enum GetOutput {
 pub(crate) struct GetArgs {
     /// What to list.
     pub(crate) noun: Noun,
-    /// These alone: pods as NAMESPACE/NAME or NAME, policies, tiers (`"tier burstable"`); of problems those that mention all of it.
+    /// List only these: pods as NAMESPACE/NAME or NAME, policies, tiers (`"tier burstable"`); of problems, those that contain every NAME.
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(names))]
     pub(crate) names: Vec<String>,
-    /// What is about pods of this namespace alone.
+    /// List only what concerns pods of this namespace.
     #[arg(short, long, value_name = "NAMESPACE", add = ArgValueCandidates::new(namespaces))]
     pub(crate) namespace: Option<String>,
-    /// What is a policy's, of this one alone.
+    /// List only what belongs to this policy.
     #[arg(long, value_name = "POLICY", add = ArgValueCandidates::new(policies))]
     pub(crate) policy: Option<String>,
-    /// Go on: print each row again that is new or has changed.
+    /// Keep running, and print each row that is new or has changed.
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// Format of what is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: GetOutput,
     #[command(flatten)]
@@ -250,7 +250,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// namespace/name, or the name alone where it is unique.
+    /// The pod as NAMESPACE/NAME, or only NAME if it is unique.
     #[arg(add = ArgValueCandidates::new(pods))]
     pub(crate) pod: String,
     #[command(flatten)]
@@ -261,7 +261,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The shadow, or the active policy that it alone is compared with.
+    /// Name of the shadow, or of its active policy if that has no other shadow.
     #[arg(add = ArgValueCandidates::new(policies))]
     pub(crate) policy: String,
     #[command(flatten)]
@@ -272,10 +272,10 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
-    /// namespace/name.
+    /// The pod as NAMESPACE/NAME.
     #[arg(add = ArgValueCandidates::new(pods))]
     pub(crate) pod: String,
-    /// How long, such as 30m or 2h; without it until `qosm resume`.
+    /// Duration of the pause, such as 30m or 2h. Default: until `qosm resume`.
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<jiff::SignedDuration>,
     #[command(flatten)]
@@ -284,7 +284,7 @@ pub(crate) struct PauseArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// namespace/name.
+    /// The pod as NAMESPACE/NAME.
     #[arg(add = ArgValueCandidates::new(pods))]
     pub(crate) pod: String,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::completions::policies;
 #[derive(Debug, Subcommand)]
 #[command(after_help = BY_AUTHORS)]
 pub(crate) enum PolicyCommand {
-    /// Begin a policy: a project that builds, passes its tests and runs as it is.
+    /// Create a policy: a project that builds, passes its tests and runs as it is.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     New(Author),
     /// Build a policy's module: a component from Rust, a bundle from Rego.
@@ -23,16 +23,16 @@ pub(crate) enum PolicyCommand {
     /// Run a policy's tests: those of its own code, then its cases against the module.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Test(Author),
-    /// Try a policy on a node in a file, or on a recorded one: what it would set, and why. It is granted all that it imports.
+    /// Try a policy on a node from a file or a recording: show what it would set, and why. All interfaces that it imports are granted.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Run(Author),
-    /// Measure what an evaluation takes on made-up nodes, beside the default modules: time, and instructions executed.
+    /// Measure time and executed instructions of an evaluation on synthetic nodes, beside those of the default modules.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Bench(Author),
-    /// Print what a policy is, takes, and may touch, as Markdown.
+    /// Print a policy's reference as Markdown: what it does, its fields, and what it may touch.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Doc(Author),
-    /// Show what in a policy will trouble its operators.
+    /// Check a policy for mistakes that would trouble its operators.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Lint(Author),
     /// Show what a module is and what it may touch, read from the component itself.
@@ -42,7 +42,7 @@ pub(crate) enum PolicyCommand {
     /// Push a module to a registry, or into a folder or archive of artefacts.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Push(Author),
-    /// Pull a module into a file, if it may be believed.
+    /// Pull a module into a file, if it is trusted.
     #[command(after_help = "Example:\n  qosm policy pull registry.example.com/policies/my-burst:1.0.0")]
     Pull(PullArgs),
     /// Show whether an artefact is trusted, and which of its signatures count.
@@ -54,19 +54,19 @@ pub(crate) enum PolicyCommand {
     #[command(after_help = "Examples:\n  qosm policy copy ghcr.io/a/b:1 oci-layout:b.tar:1\n  \
                             qosm policy copy oci-layout:b.tar:1 registry.example.com/b:1")]
     Copy(CopyArgs),
-    /// List the versions in a repository; without one, what is in the local store.
+    /// List the versions in a repository; without a repository, the content of the local store.
     #[command(after_help = "Example:\n  qosm policy ls registry.example.com/policies/my-burst")]
     Ls(LsArgs),
-    /// Write into a module who made it, from what, and under which licence.
+    /// Write metadata into a module: version, authors, source, licence.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Annotate(Author),
-    /// Print what a module was made of, as a CycloneDX document.
+    /// Print the software bill of materials of a module, as a CycloneDX document.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Sbom(Author),
-    /// Put another module in the place of the one that a policy runs on this node, or the one before back.
+    /// Replace the module that a policy runs on this node, or go back to the previous one.
     #[command(
-        after_help = "The running version goes on until the other was fetched, verified, compiled, and has been evaluated once \
-                            without effect; should the other fail soon after, the one before comes back by itself.\n\n\
+        after_help = "The running version goes on until the new one is fetched, verified, compiled, and evaluated once \
+                            without effect. If the new one fails within its rollback window, the previous one comes back by itself.\n\n\
                             Examples:\n  qosm policy swap cpu-burst oci://registry.example.com/policies/my-burst:1.0.0\n  \
                             qosm policy swap cpu-burst --back"
     )]
@@ -83,9 +83,9 @@ pub(crate) enum PolicyCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// A component's file, an artefact, or the name of a default module.
+    /// The module: a component's file, an artefact, or the name of a default module.
     pub(crate) module: String,
-    /// Where the default modules are.
+    /// Folder of the default modules.
     #[arg(long, env = "QOSM_MODULE_DIR", value_name = "DIR")]
     pub(crate) module_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -96,9 +96,9 @@ pub(crate) struct InspectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// The artefact.
+    /// Reference of the artefact.
     pub(crate) from: String,
-    /// The file. Not said: the name that the module gives itself, with `.wasm`.
+    /// File to write. Default: the module's own name, with `.wasm`.
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub(crate) struct PullArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// The artefact.
+    /// Reference of the artefact.
     pub(crate) artifact: String,
     #[command(flatten)]
     pub(crate) keys: KeyArgs,
@@ -123,9 +123,9 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// The artefact.
+    /// Reference of the artefact.
     pub(crate) from: String,
-    /// Where to.
+    /// Reference of the copy.
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) registry: RegistryArgs,
@@ -135,7 +135,7 @@ pub(crate) struct CopyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// REGISTRY/REPOSITORY.
+    /// The repository, as REGISTRY/REPOSITORY.
     pub(crate) repository: Option<String>,
     #[command(flatten)]
     pub(crate) registry: RegistryArgs,
@@ -151,10 +151,10 @@ pub(crate) struct SwapArgs {
     /// The module: oci://REFERENCE, oci-layout:PATH, file:///PATH, builtin:NAME, or a path.
     #[arg(required_unless_present = "back", conflicts_with = "back")]
     pub(crate) module: Option<String>,
-    /// Put the one before back.
+    /// Go back to the previous module.
     #[arg(long)]
     pub(crate) back: bool,
-    /// How long to wait for the other version to run, in seconds.
+    /// Maximum time to wait until the new version runs, in seconds.
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     pub(crate) timeout: u64,
     #[command(flatten)]

@@ -122,8 +122,8 @@ fn without_that_program_it_is_said_what_to_install_and_all_else_works() {
     let listed = installed.run(&["policy", "--help"], "");
     assert_eq!(listed.code, 0, "{listed:#?}");
     for line in [
-        "  new       Begin a policy",
-        "  lint      Show what in a policy",
+        "  new       Create a policy",
+        "  lint      Check a policy for",
         "  inspect   Show what a module is",
         "`qosm-policy`",
     ] {

@@ -17,14 +17,15 @@ pub(crate) const RUN: &str = "/run/qosm-test-node";
 /// The NRI socket of the node's containerd, which is not that of the machine's containerd.
 pub(crate) const NRI_SOCKET: &str = "/run/qosm-test-node/nri/nri.sock";
 
-/// Who makes the pods' cgroups: kubelet and runtime themselves, or systemd on their word.
+/// The cgroup driver: kubelet and runtime create the pods' cgroups themselves, or ask systemd to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Driver {
-    /// Below a group of the test node's own.
+    /// Cgroups below a cgroup of the test node.
     #[default]
     Cgroupfs,
-    /// In `kubepods.slice`, as a node in production has it: for a machine whose first process is systemd, and that has no other kubelet.
+    /// Cgroups in `kubepods.slice`, as on a node in production. Needs a machine whose first process is systemd and that has no other
+    /// kubelet.
     Systemd,
 }
 

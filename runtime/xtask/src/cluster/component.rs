@@ -8,11 +8,11 @@ use super::programs::Programs;
 /// One process of the cluster. In the order in which they are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Component {
-    /// Where the API server keeps everything.
+    /// The store of the API server.
     Etcd,
     /// kube-apiserver.
     Apiserver,
-    /// kube-controller-manager: makes DaemonSets' pods and service accounts, collects what lost its owner.
+    /// kube-controller-manager: creates DaemonSets' pods and service accounts, and collects objects without owners.
     ControllerManager,
     /// kube-scheduler: DaemonSets' pods wait for it.
     Scheduler,

@@ -12,7 +12,7 @@ pub(crate) const WEB: Pod =
 pub(crate) const BATCH: Pod =
     Pod { tier: "besteffort", uid: "9b7de0f2-2c64-4e19-b0b5-71a6f4c8d305", container: "gzip", shares: 2 };
 
-/// How batch work is held back.
+/// How batch work is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
     /// By the CPUs that it may run on.

@@ -34,13 +34,13 @@ const BAR: usize = 40;
 /// The flags of the program that plays, and its path.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The agent.
+    /// Path of the agent.
     #[arg(long, value_name = "FILE")]
     qosm: PathBuf,
-    /// The default modules.
+    /// Folder of the default modules.
     #[arg(long, value_name = "FOLDER")]
     modules: PathBuf,
-    /// Only holds memory: that of the demo's pod.
+    /// Only allocates and holds the memory of the demo's pod.
     #[arg(long)]
     hold: bool,
 }

@@ -20,7 +20,7 @@ const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 /// Which package to make.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write it; `qosm_VERSION_ARCHITECTURE.deb` in the target directory, if not said.
+    /// File to write. Default: `qosm_VERSION_ARCHITECTURE.deb` in the target directory.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

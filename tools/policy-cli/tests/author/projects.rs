@@ -191,12 +191,12 @@ fn an_author_sees_where_a_build_went_wrong() {
     );
     policy.write(
         "src/lib.rs",
-        &calling.replace("/// What an operator says", &format!("{clock}\n/// What an operator says")),
+        &calling.replace("/// The policy-level configuration", &format!("{clock}\n/// The policy-level configuration")),
     );
     policy.run(&["build"]).says(1, &["`broken-memory` makes no component", "env"]);
 
-    let large = "#[used]\nstatic LARGE: [u8; 17 << 20] = [7; 17 << 20];\n\n/// What an operator says";
-    policy.write("src/lib.rs", &whole.replacen("/// What an operator says", large, 1));
+    let large = "#[used]\nstatic LARGE: [u8; 17 << 20] = [7; 17 << 20];\n\n/// The policy-level configuration";
+    policy.write("src/lib.rs", &whole.replacen("/// The policy-level configuration", large, 1));
     policy.run(&["build"]).says(1, &["target/broken-memory.wasm", "more than the 16777216 B", "strip"]);
 }
 
