@@ -4,11 +4,11 @@ use qosm_sdk::{Description, Preset, Protocol, Trigger};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What an operator says of the policy as a whole.
+/// The policy-level configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
-    /// All boosts together are at most so many percent of the node's CPUs; who started first is served first.
+    /// Maximum of all boosts together, in percent of the node's CPUs. Containers that started first are boosted first.
     #[schemars(range(min = 1, max = 100))]
     pub max_node_percent: u64,
 }
@@ -19,17 +19,17 @@ impl Default for Config {
     }
 }
 
-/// What is asked for a pod.
+/// The configuration of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodConfig {
     /// CFS quota during the boost, in percent of the one that follows from the CPU limit.
     #[schemars(range(min = 100, max = 1000))]
     pub percent: u64,
-    /// How long all of it may be used, from the container's start.
+    /// Duration of the whole boost in seconds, from the container's start.
     #[schemars(range(min = 1, max = 3600))]
     pub seconds: u64,
-    /// How long it then takes until all of it is given back.
+    /// Time in seconds in which the boost then falls to zero.
     #[schemars(range(min = 0, max = 3600))]
     pub decay_seconds: u64,
 }
@@ -40,7 +40,7 @@ impl Default for PodConfig {
     }
 }
 
-/// Who the policy is. There are no defaults among the layers: who is not asked for a boost is left alone.
+/// The policy's description. The layers have no defaults: a pod without configuration gets no boost.
 pub(crate) fn description() -> Description {
     Description::new("startup-boost", env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_DESCRIPTION"))
         .interval_millis(1_000)

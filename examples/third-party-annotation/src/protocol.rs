@@ -17,7 +17,7 @@ pub enum Class {
     Silver,
     /// Saves up nothing, and is slowed down well before its memory limit.
     Bronze,
-    /// Is left alone.
+    /// Gets no settings.
     #[default]
     None,
 }
@@ -33,11 +33,11 @@ impl fmt::Display for Class {
     }
 }
 
-/// What holds for a pod once all layers are merged. What is left out is left alone.
+/// The configuration of a pod after all layers are merged. A missing field sets nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodConfig {
-    /// The class; it stands for the other fields.
+    /// The class; a preset of the other fields.
     pub policy: Class,
     /// CFS burst: how much CPU time may be saved up, in percent of a period's quota. For operators.
     #[schemars(range(max = 1000))]
@@ -47,7 +47,7 @@ pub struct PodConfig {
     pub high_percent: Option<u64>,
 }
 
-/// Who the policy is.
+/// The policy's description.
 pub(crate) fn description() -> Description {
     let protocol = Protocol::new()
         // The first counts where a pod has both: the second is what older manifests have.

@@ -78,7 +78,7 @@ impl Policy for BlockIo {
         Description::new(
             "block-io",
             env!("CARGO_PKG_VERSION"),
-            "Limits what batch and single pods read from disks and write to them, and says what disks can do.",
+            "Limits what batch and single pods read from disks and write to them, and configures io.cost.",
         )
         .interval_millis(1_000)
         .config_schema(include_str!("config.schema.json"))

@@ -11,7 +11,7 @@ pub(crate) fn description() -> Description {
     Description::new(
         "cpu-identity",
         env!("CARGO_PKG_VERSION"),
-        "Lets latency-sensitive threads go before those of batch pods: by group identity, else batch runs on CPUs that no other wants.",
+        "Runs latency-sensitive threads before those of batch pods: by group identity, else batch runs on CPUs that no other thread needs.",
     )
     .trigger(Trigger::ContainerStarted)
     .config_schema(include_str!("config.schema.json"))

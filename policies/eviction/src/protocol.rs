@@ -13,7 +13,7 @@ pub(crate) fn description() -> Description {
     let description = Description::new(
         "eviction",
         env!("CARGO_PKG_VERSION"),
-        "Chooses pods that leave a node that runs short of CPU or memory.",
+        "Chooses the pods to evict from a node that runs short of CPU or memory.",
     );
     EARLY_TICKS
         .into_iter()

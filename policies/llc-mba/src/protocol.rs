@@ -40,18 +40,18 @@ pub(crate) fn description() -> Description {
 
 /// The fields of a class and of a pod. The policy matches names within lists itself, since the host leaves them as written.
 const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
-    "enable": {"type": "boolean", "description": "whether the class has shares; of classes only"},
+    "enable": {"type": "boolean", "description": "whether the class has shares; only for classes"},
     "catRangeStartPercent": {
         "type": "integer", "minimum": 0, "maximum": 100,
-        "description": "where the class's range of cache ways begins, in percent of all; of classes only"
+        "description": "start of the class's range of cache ways, in percent of all; only for classes"
     },
     "catRangeEndPercent": {
         "type": "integer", "minimum": 0, "maximum": 100,
-        "description": "where it ends; more than where it begins; of classes only"
+        "description": "end of the range, above its start; only for classes"
     },
     "mbaPercent": {
         "type": "integer", "minimum": 0, "maximum": 100,
-        "description": "the class's share of the memory bandwidth, in percent; 0 = it is left alone; of classes only"
+        "description": "the class's share of the memory bandwidth, in percent; 0 = not set; only for classes"
     },
     "llc": {
         "type": "object",
@@ -59,7 +59,7 @@ const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
         "properties": {
             "schemata": {"type": "object", "description": "on every cache", "properties": {"range": {
                 "type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "integer", "minimum": 0, "maximum": 100},
-                "description": "from and to, in percent of the ways"
+                "description": "start and end, in percent of the ways"
             }}},
             "schemataPerCache": {
                 "type": "array", "items": {"type": "object"},
@@ -73,7 +73,7 @@ const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
         "properties": {
             "schemata": {"type": "object", "description": "behind every cache", "properties": {"percent": {
                 "type": "integer", "minimum": 0, "maximum": 100,
-                "description": "in percent; 0 = nothing is said"
+                "description": "in percent; 0 = not set"
             }}},
             "schemataPerCache": {
                 "type": "array", "items": {"type": "object"},
@@ -86,55 +86,55 @@ const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
 const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false, "properties": {
     "profile": {
         "enum": ["static", "dynamic"], "default": "static",
-        "description": "static = shares stay as they are said, dynamic = BE's becomes smaller while latency-sensitive pods are squeezed"
+        "description": "static = shares stay as configured, dynamic = BE's share shrinks while latency-sensitive pods are squeezed"
     },
     "maxBandwidthMBps": {
         "type": "integer", "minimum": 0, "default": 0,
-        "description": "what the memory of one cache domain can move, in MB/s; 0 = what was seen at most"
+        "description": "memory bandwidth of one cache domain in MB/s; 0 = the maximum seen so far"
     },
     "bandwidthHighPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 80,
-        "description": "from so much of that on the memory is short"
+        "description": "percent of that bandwidth from which the memory is short"
     },
     "bandwidthLowPercent": {
         "type": "integer", "minimum": 0, "maximum": 100, "default": 60,
-        "description": "up to so much of it the memory is calm"
+        "description": "percent of that bandwidth up to which the memory is calm"
     },
     "beTrafficPercent": {
         "type": "integer", "minimum": 0, "maximum": 100, "default": 20,
-        "description": "BE is to blame where it causes at least so much of the traffic"
+        "description": "percent of the traffic from which BE counts as its cause"
     },
     "occupancyLowPercent": {
         "type": "integer", "minimum": 0, "maximum": 100, "default": 50,
-        "description": "with less of the cache than this share of what they may use, latency-sensitive containers have lost it"
+        "description": "percent of the cache that they may use, below which latency-sensitive containers have lost it"
     },
     "occupancyCalmPercent": {
         "type": "integer", "minimum": 0, "maximum": 100, "default": 70,
-        "description": "from so much on they have it back"
+        "description": "percent of the cache that they may use, from which they have it back"
     },
     "cacheStepPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
-        "description": "percent of all ways by which BE's range becomes smaller at a time"
+        "description": "percent of all ways by which BE's range shrinks at a time"
     },
     "cacheFloorPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
-        "description": "BE's range of ways stays at least so wide, unless it is said to be smaller"
+        "description": "minimum of BE's range, in percent of all ways, unless a smaller one is configured"
     },
     "bandwidthStepPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
-        "description": "percent by which BE's share of the memory bandwidth becomes smaller at a time"
+        "description": "percentage points by which BE's share of the memory bandwidth shrinks at a time"
     },
     "bandwidthFloorPercent": {
         "type": "integer", "minimum": 1, "maximum": 100, "default": 10,
-        "description": "it stays at least so large, unless it is said to be smaller"
+        "description": "minimum of BE's share of the memory bandwidth, in percent, unless a smaller one is configured"
     },
     "stepSeconds": {
         "type": "integer", "minimum": 0, "maximum": 3600, "default": 2,
-        "description": "least time between two steps"
+        "description": "minimum time between two steps, in seconds"
     },
     "calmSeconds": {
         "type": "integer", "minimum": 1, "maximum": 86400, "default": 30,
-        "description": "after so long a calm a step is given back"
+        "description": "seconds of calm after which a step is given back"
     }
 }}"#;
 

@@ -98,7 +98,7 @@ fn schema() -> String {
             }},
             "migrateIntervalMinutes": {{
                 "type": "integer", "minimum": 0,
-                "description": "least minutes between two migrations; 0 = one, at once"
+                "description": "minimum minutes between two migrations; 0 = a single migration, at once"
             }}
         }}}}"#,
         in_any_case(&[BEST_EFFORT, NONE])
@@ -115,11 +115,11 @@ fn in_any_case(words: &[&str]) -> String {
 const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false, "properties": {
     "minRemotePercent": {
         "type": "integer", "minimum": 0, "maximum": 100, "default": 1,
-        "description": "with less than this share of its pages on remote NUMA nodes, a container is local enough"
+        "description": "percent of pages on remote NUMA nodes below which a container is local enough"
     },
     "minRemotePages": {
         "type": "integer", "minimum": 0, "default": 16384,
-        "description": "with fewer pages than this on remote NUMA nodes, a container is local enough"
+        "description": "number of pages on remote NUMA nodes below which a container is local enough"
     },
     "excludedNodes": {
         "type": "array", "items": {"type": "integer", "minimum": 0}, "default": [],
@@ -127,11 +127,11 @@ const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false,
     },
     "keepLocal": {
         "type": "boolean", "default": false,
-        "description": "hold a container to its local NUMA nodes once its pages were moved, so that new ones stay local too"
+        "description": "whether a container is restricted to its local NUMA nodes after migration, so that new pages stay local, too"
     },
     "keepLocalReservePercent": {
         "type": "integer", "minimum": 1, "maximum": 60, "default": 10,
-        "description": "with less than this share of their memory available, no container is held to these nodes"
+        "description": "percent of available memory of these nodes below which no container is restricted to them"
     }
 }}"#;
 

@@ -118,7 +118,7 @@ pub(crate) const NUMBERS: [Number; 11] = [
         field: "throttlingPercent",
         least: 0,
         most: 100,
-        meaning: "where memory.high stands between request and limit, in percent; 0 = unlimited",
+        meaning: "position of memory.high between request and limit, in percent; 0 = unlimited",
         read: |qos| qos.throttling_percent,
     },
     Number {
@@ -153,7 +153,7 @@ pub(crate) const NUMBERS: [Number; 11] = [
         field: "priority",
         least: 0,
         most: 12,
-        meaning: "OOM priority; the higher, the later the OOM killer comes",
+        meaning: "OOM priority; the OOM killer chooses groups of higher priority later",
         read: |qos| qos.priority,
     },
     Number {
@@ -174,7 +174,7 @@ pub(crate) const NUMBERS: [Number; 11] = [
         field: "pageCacheLimitSize",
         least: i64::MIN,
         most: i64::MAX,
-        meaning: "page cache limit in bytes; 0 or less = off; weighs more than the percentage",
+        meaning: "page cache limit in bytes; 0 or less = off; overrides the percentage",
         read: |qos| qos.page_cache_limit_size,
     },
 ];

@@ -54,15 +54,15 @@ fn schema() -> String {
         r#"{{"type": "object", "properties": {{
             "policy": {{
                 "enum": ["auto", "default", "none", ""],
-                "description": "auto = what the class recommends, none = nothing, default = as without this word"
+                "description": "auto = the recommendation for the class, none = nothing, default = as if missing"
             }},
-            "enable": {{"type": "boolean", "description": "whether the class is configured; of classes only"}},
+            "enable": {{"type": "boolean", "description": "whether the class is configured; only for classes"}},
             {numbers}
             "pageCacheEnable": {{
-                "type": "boolean", "description": "whether the page cache limit is on, whatever the size"
+                "type": "boolean", "description": "whether the page cache limit is on, for any size"
             }},
             "pageCacheReclaimSync": {{
-                "type": "boolean", "description": "above the page cache limit, whether the allocating task reclaims"
+                "type": "boolean", "description": "whether the allocating task reclaims above the page cache limit"
             }}
         }}}}"#
     )
@@ -73,15 +73,15 @@ fn config_schema() -> String {
         r#"{{"type": "object", "additionalProperties": false, "properties": {{
             "highFormula": {{
                 "enum": ["current", "legacy"], "default": "current",
-                "description": "memory.high: current = between request and limit, legacy = of the limit alone"
+                "description": "memory.high: current = between request and limit, legacy = from the limit only"
             }},
             "minTotalPercent": {{
                 "type": "integer", "minimum": 0, "maximum": {MAX_MIN_TOTAL_PERCENT}, "default": 100,
-                "description": "the most that all memory.min sum up to, in percent of allocatable memory; 0 = no bound"
+                "description": "maximum sum of all memory.min, in percent of allocatable memory; 0 = no bound"
             }},
             "minBelowLimitPercent": {{
                 "type": "integer", "minimum": 0, "maximum": 100, "default": 0,
-                "description": "how far memory.min stays below a limit, in percent of it; 0 = no distance is kept"
+                "description": "minimum distance of memory.min below a limit, in percent of the limit; 0 = none"
             }}
         }}}}"#
     )

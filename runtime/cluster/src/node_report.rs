@@ -34,7 +34,7 @@ pub const ENDED: &str = "Ended";
     category = "qosm",
     status = "NodePolicyReportStatus",
     derive = "PartialEq",
-    doc = "What the qosm agent of one node does: which modules it runs, how they fare, what the node offers.",
+    doc = "State of the qosm agent of one node: its modules and their health, and what the node offers.",
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Policies","type":"string","jsonPath":".status.summary"}"#,
     printcolumn = r#"{"name":"Pods","type":"integer","jsonPath":".status.counts.managedPods"}"#,
@@ -50,43 +50,43 @@ pub struct NodePolicyReportSpec {
     pub node: String,
 }
 
-/// What the agent does.
+/// State of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePolicyReportStatus {
-    /// When the agent wrote it, by its node's clock. Half an hour apart where nothing changes; a report older than an
-    /// hour means that the agent is gone.
+    /// When the agent wrote the report, by its node's clock. An unchanged report is written again every half hour; a report older
+    /// than an hour means that the agent is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported_at: Option<Time>,
     /// The agent's version.
     pub agent_version: String,
-    /// How many policies run, of how many: `3/3`.
+    /// Number of running policies, and of all: `3/3`.
     pub summary: String,
     /// The policies.
     pub policies: Vec<ReportedPolicy>,
-    /// How much of what there is. Brought up to date every few minutes where nothing else changes.
+    /// Numbers of pods, knobs and problems. Updated every few minutes if nothing else changes.
     pub counts: ReportedCounts,
     /// What the node offers.
     pub capabilities: ReportedCapabilities,
-    /// What is wrong with what was written, without what is wrong with single pods: these have events.
+    /// Problems of the configuration. Problems of single pods are reported as events instead.
     pub problems: Vec<ReportedProblem>,
-    /// `Ready`: every policy that counts runs, and nothing is waited for. `ClockAgrees`: the node's clock is that of the API server.
+    /// `Ready`: every active policy runs, and the agent waits for nothing. `ClockAgrees`: the node's clock agrees with that of the
+    /// API server.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
-    /// Extended resources that policies publish on the Node. The controller puts them there, and takes them away when
-    /// they are no longer here, or the report is older than `resourcesStaleAfterSeconds`.
+    /// Extended resources that policies publish on the Node. The controller writes them to the Node, and removes them when they
+    /// leave this list or the report is older than `resourcesStaleAfterSeconds`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub resources: Vec<ReportedResource>,
-    /// The age of the report, in seconds by the API server's clock, at which its resources no longer hold. 900 where
-    /// none is written.
+    /// Age of the report, in seconds by the API server's clock, from which its resources are no longer valid. Default: 900.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources_stale_after_seconds: Option<u32>,
-    /// Pods that policies want evicted. One leaves the list when it is gone or no longer to be evicted.
+    /// Pods that policies want to evict. A pod leaves the list when it is gone or no longer to be evicted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub evictions: Vec<ReportedEviction>,
-    /// CPUs and memory of the node; none unless a policy runs that sees CPUs (grant `cpu-topology`).
+    /// CPUs and memory of the node. Absent unless a policy with the grant `cpu-topology` runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<ReportedTopology>,
     /// The controller's answer, which an agent reads and never writes.
@@ -98,9 +98,9 @@ pub struct NodePolicyReportStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedPolicy {
-    /// Its name: the PolicyModule's, if it comes from one.
+    /// Name of the policy: that of its PolicyModule, if it has one.
     pub name: String,
-    /// The generation of the PolicyModule that runs here; none for policies of the agent's own file.
+    /// The generation of the PolicyModule that runs here; absent for policies of the agent's file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
     /// The module as the specification names it.
@@ -109,25 +109,25 @@ pub struct ReportedPolicy {
     pub version: String,
     /// `sha256:…` of the module; empty if it could not be loaded.
     pub digest: String,
-    /// For a module from a registry: the digest of its manifest, which references are pinned to.
+    /// For a module from a registry: the digest of its manifest, for use in pinned references.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<String>,
-    /// For a module from a registry: why it is believed.
+    /// For a module from a registry: why it is trusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted: Option<String>,
     /// `enforce` or `shadow`.
     pub mode: String,
     /// `running`, `backing-off`, `parked`, `not-loaded`, `fetching`; `ended` with the agent.
     pub state: String,
-    /// What is wrong: why it does not run, or why a newer generation was not taken.
+    /// Why the policy does not run, or why a newer generation was not taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The generation that was not taken, where `error` speaks of one.
+    /// The generation that was not taken, if `error` is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_generation: Option<i64>,
 }
 
-/// How much of what there is.
+/// Numbers of pods, knobs and problems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedCounts {
@@ -139,7 +139,7 @@ pub struct ReportedCounts {
     pub knobs: u32,
     /// Settings that are not in force because the kernel or a rule refuses them.
     pub refusals: u32,
-    /// Held knobs that another program wrote and that are not written for now.
+    /// Held knobs that another program changed and that the agent does not write for now.
     pub drifted: u32,
     /// Annotations, ConfigMaps and modules with a problem.
     pub problems: u32,
@@ -151,9 +151,9 @@ pub struct ReportedCounts {
 pub struct ReportedCapabilities {
     /// The hierarchy of the CPU controller: `v1` or `v2`.
     pub cgroup: String,
-    /// How many NUMA nodes there are.
+    /// Number of NUMA nodes.
     pub numa_nodes: u32,
-    /// Knobs: `native`, `emulated`, or why there is none.
+    /// State of each knob: `native`, `emulated`, or why it is missing.
     pub knobs: BTreeMap<String, String>,
 }
 
@@ -161,11 +161,11 @@ pub struct ReportedCapabilities {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedProblem {
-    /// `ConfigMap kube-system/ack-slo-config`.
+    /// The object, such as `ConfigMap kube-system/ack-slo-config`.
     pub object: String,
     /// The field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What is wrong, what is done instead, what to write.
+    /// What is wrong, what the agent does instead, and what to write.
     pub message: String,
 }

@@ -30,67 +30,67 @@ use crate::object::{API_VERSION, Read, refused, unknown_fields};
     doc = "A QoS policy as a WebAssembly module: which one runs on which nodes, with which grants and configuration.",
     printcolumn = r#"{"name":"Module","type":"string","jsonPath":".spec.module"}"#,
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
-    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodes","description":"Nodes that are selected."}"#,
-    printcolumn = r#"{"name":"Updated","type":"integer","jsonPath":".status.updated","description":"Nodes that run what the specification says."}"#,
-    printcolumn = r#"{"name":"Failing","type":"integer","jsonPath":".status.failing","description":"Nodes that cannot run it."}"#,
-    printcolumn = r#"{"name":"Digest","type":"string","jsonPath":".status.digest","description":"What most nodes run."}"#,
+    printcolumn = r#"{"name":"Nodes","type":"integer","jsonPath":".status.nodes","description":"Number of selected nodes."}"#,
+    printcolumn = r#"{"name":"Updated","type":"integer","jsonPath":".status.updated","description":"Number of nodes that run the current specification."}"#,
+    printcolumn = r#"{"name":"Failing","type":"integer","jsonPath":".status.failing","description":"Number of nodes that cannot run the module."}"#,
+    printcolumn = r#"{"name":"Digest","type":"string","jsonPath":".status.digest","description":"Digest that most nodes run."}"#,
     printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyModuleSpec {
-    /// The module: `builtin:NAME` for a default one, `file:///PATH` on the node, `oci://REGISTRY/REPOSITORY@sha256:DIGEST` in a
-    /// registry. With `:TAG` in place of the digest each node looks the tag up for itself, so that nodes may run different versions.
+    /// The module: `builtin:NAME` for a default module, `file:///PATH` on the node, `oci://REGISTRY/REPOSITORY@sha256:DIGEST` in a
+    /// registry. With `:TAG` instead of the digest, each node resolves the tag itself, so nodes may run different versions.
     #[schemars(
         regex(pattern = r"^(builtin:[a-z0-9]([a-z0-9-]*[a-z0-9])?|file:///.+|oci://[^/ ]+/[^ ]+[:@][^/ ]+)$"),
         length(max = 1024)
     )]
     pub module: String,
-    /// Keys that must have signed a module from a registry, beside those that the agents' own configuration requires.
+    /// Keys that must have signed a module from a registry, in addition to those that the agents' configuration requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
     /// Seconds between two resolutions of a tag. Default: the tag is resolved once. Digests are never resolved again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86_400))]
     pub poll_seconds: Option<u32>,
-    /// Whether its settings count: `enforce`, or `shadow` to have it evaluated and compared without a write.
+    /// Whether the policy's settings take effect: `enforce` writes them, `shadow` only compares them with those in force.
     #[serde(default)]
     pub mode: ModuleMode,
     /// For a shadow: the policy that it is compared with. Default: the one whose module has the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow_of: Option<String>,
-    /// Interfaces that it may import, such as `cpu-stat` or `cpu-bandwidth`; `tiers`, if it may set knobs of tiers, and
-    /// `all-pods`, if it may set those of pods that are not configured for it. Default: what the default module needs;
-    /// nothing for other modules.
+    /// Interfaces that the module may import, such as `cpu-stat` or `cpu-bandwidth`; also `tiers`, to set knobs of tiers, and
+    /// `all-pods`, to set knobs of pods that are not configured for the policy. Default: what a default module needs; nothing for
+    /// other modules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub grants: Option<Vec<String>>,
-    /// Priority of its settings: where two policies want one knob, the higher wins, and of equals the name that sorts
-    /// first.
+    /// Priority of the policy's settings: if two policies set the same knob, the higher priority wins; if equal, the policy whose
+    /// name sorts first.
     #[serde(default = "default_priority")]
     pub priority: i32,
-    /// The configuration that is handed to the module as it is.
+    /// Configuration that is passed to the module unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "any_object")]
     pub config: Map<String, Value>,
-    /// The nodes that run it, by their labels. Default: all.
+    /// The nodes that run the module, by their labels. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<LabelSelector>,
-    /// What becomes of its settings on a node where it fails again and again: `keep` leaves them in force, `release` ends them.
+    /// What happens to the policy's settings on a node where it fails repeatedly: `keep` leaves them in force, `release` ends them.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
     /// Milliseconds between evaluations. Default: the module's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 100, max = 3_600_000))]
     pub interval_millis: Option<u32>,
-    /// Whether the triggers that the module asks for (throttling, pressure) are watched.
+    /// Whether the agent watches the triggers that the module requests (throttling, pressure).
     #[serde(default = "yes")]
     pub alarms: bool,
     /// Shortest interval between two evaluations by triggers, in milliseconds. Default: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 60_000))]
     pub alarm_gap_millis: Option<u32>,
-    /// Bounds of one instance.
+    /// Limits of one instance of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ModuleLimits>,
     /// How a change of this object reaches the nodes.
@@ -112,7 +112,7 @@ pub struct Verification {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16))]
     pub at_least: Option<u32>,
-    /// What a signature must say to count: all of these, among the annotations that were signed with it.
+    /// Annotations that a signature must contain to count, all of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
@@ -120,7 +120,7 @@ pub struct Verification {
 /// A public key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VerificationKey {
-    /// The name under which reports speak of it.
+    /// Name of the key in reports.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// The key in PEM form: ECDSA P-256 or P-384, or Ed25519.
@@ -132,44 +132,44 @@ pub struct VerificationKey {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequiredKeys {
-    /// One, whichever.
+    /// Any one of the keys.
     #[default]
     Any,
-    /// Each.
+    /// All keys.
     All,
 }
 
-/// Whether a module's settings count.
+/// Whether a module's settings take effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ModuleMode {
-    /// They are written.
+    /// The settings are written.
     #[default]
     Enforce,
-    /// They are compared with what is in force, and not written.
+    /// The settings are compared with those in force, and not written.
     Shadow,
 }
 
-/// What becomes of the settings of a module that fails again and again.
+/// What happens to the settings of a module that fails repeatedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailurePolicy {
-    /// They stay until it works again.
+    /// The settings stay until the module works again.
     #[default]
     Keep,
-    /// They end.
+    /// The settings end.
     Release,
 }
 
-/// Bounds of one instance of a module.
+/// Limits of one instance of a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModuleLimits {
-    /// Memory, in MiB.
+    /// Memory limit, in MiB.
     #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub memory_mib: Option<u64>,
-    /// Time of one call, in milliseconds.
+    /// Time limit of one call, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub evaluation_millis: Option<u64>,
@@ -179,12 +179,12 @@ pub struct ModuleLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// The share of the selected nodes that take the specification as it stands, in percent. The others go on with the one that
-    /// they took last; where they never took any, the module does not run.
+    /// Percentage of the selected nodes that run the current specification. The others keep the specification that they took last;
+    /// on nodes that never took one, the module does not run.
     #[serde(default = "all")]
     #[schemars(range(min = 0, max = 100))]
     pub percent: u8,
-    /// No node takes a change while this is set.
+    /// While true, no node takes a change.
     #[serde(default)]
     pub paused: bool,
 }
@@ -195,17 +195,17 @@ impl Default for Rollout {
     }
 }
 
-/// What the fleet makes of it. Written by `qosm controller`.
+/// State of the module in the fleet. Written by `qosm controller`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyModuleStatus {
-    /// The generation that this speaks of.
+    /// The generation that this status describes.
     pub observed_generation: Option<i64>,
-    /// Nodes that are selected.
+    /// Number of selected nodes.
     pub nodes: u32,
-    /// Of these, nodes that run the present specification.
+    /// Number of selected nodes that run the current specification.
     pub updated: u32,
-    /// Nodes that cannot run it, or not in this generation.
+    /// Number of nodes that cannot run the module, or not in this generation.
     pub failing: u32,
     /// The digest that most nodes run.
     pub digest: Option<String>,
@@ -224,7 +224,7 @@ pub struct DigestCount {
     pub digest: String,
     /// Name and version that the module gives itself.
     pub version: String,
-    /// Nodes.
+    /// Number of nodes.
     pub nodes: u32,
 }
 

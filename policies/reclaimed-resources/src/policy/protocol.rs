@@ -10,7 +10,7 @@ pub(super) fn description() -> Description {
     Description::new(
         "reclaimed-resources",
         env!("CARGO_PKG_VERSION"),
-        "Publishes what high-priority pods leave unused as batch and mid resources, and gives BE pods what their share of it means.",
+        "Publishes what high-priority pods leave unused as batch and mid resources, and sets the cgroup values of BE pods from their share.",
     )
     .interval_millis(INTERVAL_MILLIS)
     .config_schema(CONFIG_SCHEMA)
@@ -20,14 +20,14 @@ pub(super) fn description() -> Description {
 const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false, "properties": {
     "defaults": {
         "enum": ["koordinator", "colocation"], "default": "koordinator",
-        "description": "what a ConfigMap without `enable` means: koordinator = nothing is published; colocation = it is, by the defaults of the strategy"
+        "description": "what a ConfigMap without `enable` means: koordinator = nothing is published; colocation = resources are published by the defaults of the strategy"
     },
     "publish": {"type": "boolean", "default": true, "description": "whether amounts are published"},
     "enforce": {"type": "boolean", "default": true, "description": "whether BE pods get their weight, quota and memory limit"},
     "batchCPUNames": {
         "type": "array", "minItems": 1, "maxItems": 4, "items": {"type": "string"},
         "default": ["kubernetes.io/batch-cpu"],
-        "description": "names under which batch CPU is published, in thousandths of a CPU; each shrinks by what is requested under the others"
+        "description": "names under which batch CPU is published, in thousandths of a CPU; requests under one name reduce the amounts under the others"
     },
     "batchMemoryNames": {
         "type": "array", "minItems": 1, "maxItems": 4, "items": {"type": "string"},
@@ -43,19 +43,19 @@ const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false,
     },
     "resourceSource": {
         "enum": ["spec", "annotation"], "default": "spec",
-        "description": "where the batch resources of a pod are read first: its specification, or the annotation node.koordinator.sh/extended-resource-spec"
+        "description": "where the policy first reads the batch resources of a pod: its specification, or the annotation node.koordinator.sh/extended-resource-spec"
     },
     "hotCachePressurePercent": {
         "type": "integer", "minimum": 0, "maximum": 100, "default": 10,
-        "description": "page cache that was used lately counts as used while tasks wait for memory for this share of time; 0 = never"
+        "description": "percent of the time in which tasks wait for memory, from which recently used page cache counts as used; 0 = never"
     },
     "coldStartSeconds": {
         "type": "integer", "minimum": 0, "maximum": 2592000, "default": 86400,
-        "description": "a pod is expected to leave nothing to mid pods before it has been measured so long"
+        "description": "seconds for which a pod has to be measured before it is expected to leave resources to mid pods"
     },
     "peakMarginPercent": {
         "type": "integer", "minimum": 0, "maximum": 1000, "default": 10,
-        "description": "peaks count with so many percent on top"
+        "description": "percent that is added to peaks"
     }
 }}"#;
 

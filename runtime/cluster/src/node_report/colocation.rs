@@ -14,7 +14,7 @@ pub const MAX_ZONES: usize = 64;
 /// Maximum number of evictions in a report. An agent keeps the rest until there is room.
 pub const MAX_EVICTIONS: usize = 64;
 
-/// An extended resource that the node's Node is to have, in capacity and allocatable.
+/// An extended resource to publish on the Node, in its capacity and allocatable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedResource {
@@ -27,8 +27,8 @@ pub struct ReportedResource {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub zones: Vec<ReportedZone>,
-    /// The amount before what other schedulers have given away of it was subtracted; none if nothing was. For the
-    /// Node's annotation `node.koordinator.sh/originExtendedAllocatable`.
+    /// The amount before subtraction of what other schedulers have allocated; absent if nothing was subtracted. For the Node's
+    /// annotation `node.koordinator.sh/originExtendedAllocatable`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<u64>,
     /// The policy that publishes it.
@@ -51,24 +51,24 @@ pub struct ReportedZone {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedEviction {
-    /// The pod's UID: a pod of the same name that came later is another one.
+    /// The pod's UID. It excludes a later pod of the same name.
     pub uid: String,
     /// The pod's namespace.
     pub namespace: String,
     /// The pod's name.
     pub name: String,
-    /// The policy that asks for it.
+    /// The policy that requests the eviction.
     pub policy: String,
-    /// How long it can wait.
+    /// How long the eviction can wait.
     pub urgency: Urgency,
-    /// Seconds between SIGTERM and SIGKILL; none leaves the pod's own `terminationGracePeriodSeconds`.
+    /// Seconds between SIGTERM and SIGKILL. Default: the pod's own `terminationGracePeriodSeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<u32>,
     /// The reason as one word, such as `MemoryUsage`.
     pub reason: String,
     /// The reason as a sentence: what was exceeded by how much, and why it is this pod.
     pub message: String,
-    /// When the agent wrote the request, by its node's clock. Not for freshness: the clock may be wrong.
+    /// When the agent wrote the request, by its node's clock. Does not show the age of the request: the clock may be wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested_at: Option<Time>,
 }
@@ -77,53 +77,53 @@ pub struct ReportedEviction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Urgency {
-    /// Tried until the controller has evicted the pod, or refuses for good.
+    /// The request stays until the controller has evicted the pod, or refuses for good.
     #[default]
     Soon,
     /// The node ends the pod itself if the controller does not answer in time.
     Now,
 }
 
-/// What the controller has made of a report. The controller alone writes it; what an agent writes leaves it as it is.
+/// The controller's answer to a report. Only the controller writes it; the agent's writes leave it unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ControllerAnswer {
-    /// When it was written, by the controller's clock.
+    /// When the answer was written, by the controller's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
-    /// Of each resource.
+    /// Answers for the resources in the report.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub resources: Vec<ResourceAnswer>,
-    /// Of each eviction that the report asks for. An eviction that left the report leaves here too.
+    /// Answers for the evictions in the report. An eviction that leaves the report leaves this list, too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub evictions: Vec<EvictionAnswer>,
 }
 
-/// What became of a published resource.
+/// Outcome for a published resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceAnswer {
     /// The resource.
     pub name: String,
-    /// The amount that stands on the Node.
+    /// The amount on the Node.
     pub amount: u64,
-    /// Whether that is the amount the report asks for.
+    /// Whether this is the amount that the report requests.
     pub in_force: bool,
-    /// Why not, and what to do; empty when in force.
+    /// Why the amount is not in force, and what to do; empty if it is in force.
     pub message: String,
 }
 
-/// What became of an eviction.
+/// Outcome of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EvictionAnswer {
     /// The pod's UID.
     pub uid: String,
-    /// What became of it.
+    /// The outcome.
     pub outcome: EvictionOutcome,
-    /// Why: what the API server or a budget says.
+    /// Reason of the outcome, from the API server or a budget.
     #[serde(default)]
     pub message: String,
     /// When the outcome was reached, by the controller's clock.
@@ -131,18 +131,19 @@ pub struct EvictionAnswer {
     pub at: Option<Time>,
 }
 
-/// What became of an eviction.
+/// Outcome of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EvictionOutcome {
     /// The API server accepted it: the pod terminates.
     Accepted,
-    /// One of the controller's own budgets is spent. The controller evicts the pod when there is room, while the report asks.
+    /// One of the controller's own budgets is spent. The controller evicts the pod when the budget allows it, as long as the report
+    /// requests it.
     Pending,
-    /// A PodDisruptionBudget or a rule forbids it. The controller tries again with back-off where time can change that, while the
-    /// report asks.
+    /// A PodDisruptionBudget or a rule forbids it. If time can change that, the controller tries again with back-off, as long as
+    /// the report requests it.
     Refused,
-    /// There is no such pod any more.
+    /// The pod no longer exists.
     Gone,
 }
 

@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of pods with exclusive CPUs in a report.
 pub const MAX_EXCLUSIVE: usize = 256;
 
-/// The node's CPUs and memory by NUMA node, and what the kubelet has given away of them.
+/// The node's CPUs and memory by NUMA node, and the CPUs that the kubelet has assigned exclusively.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedTopology {
-    /// Its NUMA nodes, by number.
+    /// NUMA nodes, by number.
     #[schemars(length(max = 64))]
     pub numa_nodes: Vec<ReportedNumaNode>,
-    /// The policy of the kubelet's CPU manager, `none` or `static`; `unknown` where the agent does not see it.
+    /// The policy of the kubelet's CPU manager, `none` or `static`; `unknown` if the agent cannot see it.
     pub cpu_manager: String,
-    /// CPUs that no pod may use, as the kernel lists them: `0-1`.
+    /// CPUs that no pod may use, as a list in the kernel's format: `0-1`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reserved: String,
-    /// Pods with CPUs that the kubelet gave to them alone.
+    /// Pods with CPUs that the kubelet assigned exclusively to them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub exclusive: Vec<ReportedExclusiveCpus>,
@@ -33,35 +33,36 @@ pub struct ReportedTopology {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedNumaNode {
-    /// Its number.
+    /// Number of the NUMA node.
     pub id: u32,
-    /// Its memory.
+    /// Memory of the NUMA node, in bytes.
     pub memory_bytes: u64,
-    /// Its CPUs that are online.
+    /// Online CPUs of the NUMA node.
     pub cores: Vec<ReportedCores>,
 }
 
-/// Cores of one socket that have as many hardware threads each.
+/// Cores of one socket with the same number of hardware threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedCores {
-    /// Their socket.
+    /// Number of the socket.
     pub socket: u32,
-    /// Logical CPUs, as the kernel lists them: the first thread of each core, then the second of each in the same order: `["0-31", "64-95"]`.
+    /// Logical CPUs as lists in the kernel's format: the first thread of each core, then the second of each in the same order:
+    /// `["0-31", "64-95"]`.
     pub threads: Vec<String>,
 }
 
-/// A pod with CPUs of its own.
+/// A pod with exclusive CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedExclusiveCpus {
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
-    /// Its CPUs, as the kernel lists them.
+    /// Exclusive CPUs, as a list in the kernel's format.
     pub cpus: String,
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 qosm_sdk::export!(MyPolicy);
 
-/// What an operator says of the policy as a whole.
+/// The policy-level configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
@@ -23,7 +23,7 @@ pub struct Config {
     pub least_limit_mib: u64,
 }
 
-/// What is asked for a pod. The doc comments and ranges become the schema with which the host checks annotations.
+/// The configuration of a pod. The doc comments and ranges become the schema with which the host checks annotations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodConfig {
