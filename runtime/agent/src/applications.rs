@@ -65,7 +65,7 @@ impl Applications {
             match host.group_counters(target) {
                 Ok(counters) => rows.push((Arc::clone(application), counters)),
                 Err(HostError::Gone { .. }) if targets.values().any(|own| *own == target) => host.detach(target),
-                Err(error) => tracing::debug!(application = application.name, %error, "what it uses cannot be read"),
+                Err(error) => tracing::debug!(application = application.name, %error, "its use cannot be read"),
             }
         }
         Arc::new(rows)

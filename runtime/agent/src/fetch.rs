@@ -136,7 +136,7 @@ impl Fetcher {
                 tracing::info!(artifacts = collected.artifacts, bytes = collected.bytes, "removed from the store");
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(error = chain(&error), "the store of artefacts is not tidied up"),
+            Err(error) => tracing::warn!(error = chain(&error), "unused artefacts cannot be removed from the store"),
         }
     }
 

@@ -474,7 +474,7 @@ fn open_store(dir: &Dir, name: &str, path: &Path) -> Result<Database, JournalErr
     if file.metadata().map_err(opened)?.mode() & 0o777 != FILE_MODE
         && let Err(error) = file.set_permissions(Permissions::from_mode(FILE_MODE))
     {
-        tracing::warn!(journal = %path.display(), %error, "others may read the journal: its mode cannot be changed");
+        tracing::warn!(journal = %path.display(), %error, "other users may read the journal: its mode cannot be changed");
     }
     let file = file.into_std();
     // A file that is no redb store at all (overwritten or cut off) is reported as damaged, not as a failing disk.
@@ -514,16 +514,16 @@ fn close_to_others(dir: &Dir, shown: &Path) {
             folder = %shown.display(),
             mode = format!("{:03o}", mode & 0o777),
             beside = %beside.to_string_lossy(),
-            "others may look into the state folder, and it is not qosm's alone: give it one with --state-dir"
+            "other users may read the state folder, which also has files that are not qosm's: use a folder of its own with --state-dir"
         );
         return;
     }
     match dir.set_permissions(".", Permissions::from_mode(FOLDER_MODE)) {
         Ok(()) => {
-            tracing::info!(folder = %shown.display(), was = format!("{:03o}", mode & 0o777), "state folder closed to others")
+            tracing::info!(folder = %shown.display(), was = format!("{:03o}", mode & 0o777), "state folder closed to other users")
         }
         Err(error) => {
-            tracing::warn!(folder = %shown.display(), %error, "others may look into the state folder: its mode cannot be changed");
+            tracing::warn!(folder = %shown.display(), %error, "other users may read the state folder: its mode cannot be changed");
         }
     }
 }

@@ -301,18 +301,18 @@ impl Default for Metrics {
         // Printed only if series of containers are turned on.
         r.names.extend(containers::NAMES.map(str::to_owned));
         r.register_seconds("step", "One step of the loop, all phases", step);
-        r.register("ticks", "Steps for the clock's sake; the others were for an alarm's, or something new", ticks);
+        r.register("ticks", "Steps by the clock; other steps are caused by alarms or changes", ticks);
         r.register_seconds("policy_evaluation", "One evaluation of a policy", evaluation);
         r.register_seconds("column_read", "Reading one column of all containers", column);
         r.register(
             "policy_module",
-            "1 for each policy, with the module that it runs and why that is believed",
+            "1 for each policy, with its module and why that is trusted",
             metrics.modules.clone(),
         );
-        r.register("module_pulls", "Artefacts that were asked for in registries", metrics.pulls.clone());
+        r.register("module_pulls", "Requests for artefacts to registries", metrics.pulls.clone());
         r.register(
             "policy_swaps",
-            "Versions that took another's place, were refused, or gave way again",
+            "Module versions that came into force, were refused, or were rolled back",
             metrics.swaps.clone(),
         );
         r.register("policy_failures", "Evaluations that were discarded", metrics.failures.clone());
@@ -338,7 +338,7 @@ impl Default for Metrics {
         );
         r.register(
             "remarks",
-            "What a policy wanted when it was evaluated last and did not do: each with its reason in `qosm explain`",
+            "Settings that the last evaluation of a policy wanted and did not make; `qosm explain` has the reasons",
             metrics.remarks.clone(),
         );
         r.register("knob_writes", "Writes to the kernel", metrics.writes.clone());
@@ -356,10 +356,10 @@ impl Default for Metrics {
         );
         r.register(
             "container_starts",
-            "Containers whose first instruction waited for their settings, by what came of it",
+            "Containers whose first instruction waited for their settings, by outcome",
             metrics.starts.clone(),
         );
-        r.register_seconds("container_start_wait", "How long they waited", start_wait);
+        r.register_seconds("container_start_wait", "Wait of containers for their settings", start_wait);
         r.register(
             "runtime_adjustments",
             "Containers whose resources another NRI plug-in changed",
@@ -378,8 +378,8 @@ impl Default for Metrics {
             "Pages that stay where they are: the errno of the kernel, or no-room",
             metrics.pages_failed.clone(),
         );
-        r.register("migrations", "Migrations that ended, by how", metrics.migrations.clone());
-        r.register("evictions", "Evictions that policies asked for, by what became of them", metrics.evictions.clone());
+        r.register("migrations", "Migrations that ended, by outcome", metrics.migrations.clone());
+        r.register("evictions", "Evictions that policies requested, by outcome", metrics.evictions.clone());
         r.register("published_resources", "Extended resources of the node", metrics.resources.clone());
         r.register_seconds(
             "migration_busy",
@@ -396,11 +396,15 @@ impl Default for Metrics {
             "Pages on the NUMA nodes of their containers' CPUs, of pods whose locality is watched",
             metrics.local_pages.clone(),
         );
-        r.register("numa_remote_pages", "The other pages of these pods", metrics.remote_pages.clone());
+        r.register(
+            "numa_remote_pages",
+            "Pages on other NUMA nodes, of pods whose locality is watched",
+            metrics.remote_pages.clone(),
+        );
         r.register("resctrl_classes", "Classes of shares of caches and memory bandwidth", metrics.classes.clone());
         r.register(
             "resctrl_threads_moved",
-            "Threads moved into the groups of classes; new ones of theirs follow by themselves",
+            "Threads moved into the groups of classes; new threads start in the group of their parent",
             metrics.class_threads_moved.clone(),
         );
         r.register("alarms", "Triggers that fired, by what they watch", metrics.alarms.clone());
@@ -411,7 +415,7 @@ impl Default for Metrics {
         );
         r.register(
             "watches_missing",
-            "Those that were asked for and cannot be watched here",
+            "Requested watches that are not possible on this node",
             metrics.watches_missing.clone(),
         );
         r.register("journal_failures", "Commits that the journal refused", metrics.journal_failures.clone());

@@ -154,6 +154,6 @@ pub(crate) fn log_adjustment(Adjustment { container, fields }: &Adjustment) {
         pod = format!("{}/{}", container.pod.namespace, container.pod.name),
         container = container.name,
         fields = fields.join(", "),
-        "another NRI plug-in changed what the kubelet asked for; it is the baseline beneath qosm's settings"
+        "another NRI plug-in changed values of the kubelet; the changed values are the baseline of qosm's settings"
     );
 }

@@ -195,7 +195,8 @@ impl ModuleLoader {
                 set.problems.push(Problem {
                     object: format!("PolicyModule {}", entry.name),
                     field: Some("metadata.name".into()),
-                    message: "a policy of this name stands in the agent's own file as well; the PolicyModule counts, rename one".into(),
+                    message: "the agent's file has a policy of this name as well; the PolicyModule counts, rename one"
+                        .into(),
                 });
                 continue;
             }
@@ -350,7 +351,7 @@ impl ModuleLoader {
                     tracing::warn!(
                         policy = entry.name,
                         error = chain(&error),
-                        "not read again; what is loaded goes on"
+                        "not read again; the loaded module keeps running"
                     );
                     return Ok(running.policy.clone());
                 }
@@ -442,7 +443,7 @@ impl ModuleLoader {
 
     fn write_overrides(&self) {
         if let Err(error) = self.overrides.write(self.last_good.state()) {
-            tracing::warn!(file = overrides::FILE, %error, "not written; after a restart it is as it was written last");
+            tracing::warn!(file = overrides::FILE, %error, "not written; after a restart its last written content applies");
         }
     }
 }

@@ -214,7 +214,7 @@ impl Sorted {
         if !put.is_empty()
             && let Err(error) = journal.commit(&Entries { put, ..Entries::default() })
         {
-            tracing::warn!(error = chain(&error), "what is put back is not written down first");
+            tracing::warn!(error = chain(&error), "knobs are restored without a note in the journal");
         }
     }
 
@@ -240,7 +240,7 @@ impl Sorted {
         *left = left.saturating_sub(begun.elapsed());
         for (target, record) in std::mem::take(&mut self.open) {
             let now = host.read(target, record.knob).map_or_else(|error| chain(&error), |value| value.to_string());
-            let why = format!("the kernel is still at it: it stands at {now}; run `qosm restore` again");
+            let why = format!("the kernel has not finished: the value is {now}; run `qosm restore` again");
             self.ended.push(Restored::new(&record, UNDER_WAY, Some(why)));
         }
     }

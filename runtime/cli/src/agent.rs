@@ -183,7 +183,7 @@ fn end_early(mut host: Host, journal: &Journal, config: &AgentConfig, owner: Opt
     if restores {
         ending::end_early(&mut host, journal, config)?;
     } else {
-        tracing::info!("agent ends before it has begun; what was held is kept");
+        tracing::info!("agent ends before it has begun; held knobs keep their values");
     }
     Ok(Answer::Good)
 }
@@ -279,7 +279,7 @@ fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open files stays as it is; on a full node files are opened for each reading");
+        tracing::warn!(%error, "the limit of open files cannot be raised; on a full node, files are opened for each read");
     }
 }
 

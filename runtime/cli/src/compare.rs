@@ -75,8 +75,8 @@ fn other_version(
             let place = by_name.or_else(|| old.iter().position(|policy| policy.description.name == own));
             let place = place.ok_or_else(|| {
                 Usage(format!(
-                    "--against {against}: the module calls itself `{own}`, and none that is played does; say which policy it \
-                     stands against with --against NAME={against}, where NAME is one of: {}",
+                    "--against {against}: the module calls itself `{own}`, and no replayed policy has that name; name the \
+                     policy with --against NAME={against}, where NAME is one of: {}",
                     names()
                 ))
             })?;

@@ -58,7 +58,7 @@ pub(crate) fn agent(
 ) -> anyhow::Result<Option<Entered>> {
     let mode = config.confinement.mode;
     if mode == ConfinementMode::Off {
-        tracing::warn!("the agent keeps all that it was started with: confinement is off");
+        tracing::warn!("confinement is off: the agent keeps all its privileges");
         return Ok(None);
     }
     let entered = match plan(args, config, entries, default_modules)?.enter() {
@@ -87,7 +87,7 @@ pub(crate) fn agent(
         tracing::warn!(lacking, "the agent is confined in part");
     }
     for (path, error) in &entered.missing {
-        tracing::debug!(path = %path.display(), %error, "stays out of reach");
+        tracing::debug!(path = %path.display(), %error, "path cannot be made accessible to the agent");
     }
     tracing::info!(landlock = %entered.landlock, seccomp = entered.filtered, "the agent has confined itself");
     Ok(Some(entered))

@@ -87,7 +87,7 @@ fn tier_protection(facts: &HostFacts) -> Option<String> {
     let held: Vec<String> = held.collect();
     (!held.is_empty()).then(|| {
         format!(
-            "{}: kept by the kubelet's MemoryQoS, by an agent that runs, or both; qosm adds to what others keep and takes nothing from it",
+            "{}: set by the kubelet's MemoryQoS, by a running agent, or both; qosm adds to protection that others set, and never reduces it",
             held.join(", ")
         )
     })

@@ -14,7 +14,7 @@ pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<Answer> {
     let answer = client::post(&args.socket.admin_socket, "/v1/pause", &request)?;
     let Paused { known } = serde_json::from_slice(&answer).context("the agent's answer cannot be read")?;
     if !known {
-        eprintln!("note: there is no pod {pod} here now; the pause waits for it");
+        eprintln!("note: there is no pod {pod} on this node now; the pause waits for it");
     }
     print::text(&match until {
         Some(until) => format!("{pod}: paused until {until}\n"),

@@ -45,7 +45,7 @@ impl Played {
             },
             |(moment, policies): &(Moment, Vec<PolicyReport>)| {
                 is_wanted = is_wanted && take(moment.clone(), policies.clone());
-                if is_wanted { Ok(()) } else { bail!("nobody looks any more") }
+                if is_wanted { Ok(()) } else { bail!("the reader has ended") }
             },
         )
     }

@@ -126,7 +126,7 @@ impl ModuleCache {
             self.home.rename(FAILURES_NEW, &self.home, FAILURES)
         };
         if let Err(error) = put() {
-            tracing::warn!(file = FAILURES, %error, "that a module cannot be compiled is not remembered");
+            tracing::warn!(file = FAILURES, %error, "cannot record that a module does not compile");
         }
     }
 

@@ -144,7 +144,7 @@ pub enum EngineError {
     #[error("no instance can be made")]
     Instantiate(#[source] CallError),
     /// `describe` failed.
-    #[error("the module does not say who it is")]
+    #[error("the module does not describe itself")]
     Describe(#[source] CallError),
     /// `describe` returned an invalid description.
     #[error("{module} describes itself wrongly: {field}: {message}")]

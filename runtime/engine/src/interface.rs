@@ -133,16 +133,16 @@ impl Interface {
         match self {
             Self::Log => "writes lines for the operator",
             Self::State => "keeps up to 64 KiB that outlive the instance",
-            Self::Node => "reads the node's CPUs, memory and pressure, and what it, its tiers and its pods use",
+            Self::Node => "reads the node's CPUs, memory and pressure, and the use of the node, its tiers and its pods",
             Self::CpuStat => "reads each container's CPU time, throttling and quota",
             Self::MemoryStat => "reads each container's memory use and events",
             Self::Pressure => "reads each container's pressure: time lost to waiting",
             Self::NumaStat => "reads on which NUMA nodes containers run and have their memory",
-            Self::ResctrlMonitor => "reads who uses the last-level caches and the memory bandwidth",
-            Self::NodeObject => "reads the Node object: labels, annotations, and what there is of each resource",
+            Self::ResctrlMonitor => "reads the use of last-level caches and memory bandwidth",
+            Self::NodeObject => "reads the Node object: labels, annotations, and the amount of each resource",
             Self::PodObject => "reads each pod's annotations, age, owner, and whether it is being deleted",
             Self::ClusterConfig => "reads every key of the cluster ConfigMap",
-            Self::CpuTopology => "reads the machine's CPUs, and who may run on which",
+            Self::CpuTopology => "reads the machine's CPUs, and on which of them cgroups may run",
             Self::CpuBandwidth => "sets CFS quota and burst",
             Self::CpuWeight => "sets CPU weights, and which containers run only on otherwise idle CPUs",
             Self::CpuIdentity => {
@@ -348,10 +348,8 @@ impl Reach {
     /// The effect of granting the reach, in half a sentence.
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::Tiers => {
-                "its settings may be made on tiers too: on kubepods, burstable and besteffort, which hold all pods"
-            }
-            Self::AllPods => "its settings may be made on every pod, not only on those that are configured for it",
+            Self::Tiers => "may set knobs of tiers, too: of kubepods, burstable and besteffort, which hold all pods",
+            Self::AllPods => "may set knobs of every pod, not only of pods that are configured for it",
         }
     }
 

@@ -125,8 +125,7 @@ impl Host {
         let numbers: Vec<_> = text.split(|&byte| byte == b'\n').filter_map(parse::number).collect();
         // Processes outside this PID namespace have the number 0.
         if !numbers.is_empty() && numbers.iter().all(|&pid| pid == 0) {
-            let why =
-                "Linux has it since 5.10; before, only who sees the node's processes can count their pages".to_owned();
+            let why = "Linux has it since 5.10; before, counting pages needs the node's PID namespace".to_owned();
             return Err(HostError::Unsupported { what: "memory.numa_stat".to_owned(), why });
         }
         let mut refused = None;

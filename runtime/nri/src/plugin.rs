@@ -334,7 +334,7 @@ impl<'a> Plugin<'a> {
 /// Decodes a message of the protocol. One that cannot be read counts as empty, because an answer with an error would fail the container.
 fn read<M: Message + Default>(payload: &[u8]) -> M {
     M::decode(payload).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the runtime sent a message that cannot be read; it is answered all the same");
+        tracing::warn!(%error, "the runtime sent a message that cannot be read; qosm answers it nevertheless");
         M::default()
     })
 }

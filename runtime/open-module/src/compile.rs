@@ -25,7 +25,7 @@ pub fn compiler() -> Compiler {
         let said = std::env::var(name).ok()?;
         let number = said.parse::<u64>().ok();
         if number.is_none() {
-            tracing::warn!("{name} is `{said}`, and counts as not said: give a whole number");
+            tracing::warn!("{name} is `{said}` and is ignored: give a whole number");
         }
         number
     };

@@ -119,7 +119,7 @@ impl Layout {
         if Digest::of(&bytes) == digest {
             return Ok(Some(bytes));
         }
-        tracing::warn!(file = %path.display(), "its content does not match its digest; it is deleted and fetched again");
+        tracing::warn!(file = %path.display(), "content does not match the digest; the file is deleted and fetched again");
         fs::remove_file(&path).map_err(failed("cannot delete", &path))?;
         Ok(None)
     }
@@ -207,7 +207,7 @@ impl Layout {
         let touched =
             File::options().write(true).open(self.place(digest)).and_then(|file| file.set_modified(SystemTime::now()));
         if let Err(error) = touched {
-            tracing::debug!(%digest, %error, "its use is not noted");
+            tracing::debug!(%digest, %error, "time of use not recorded");
         }
     }
 

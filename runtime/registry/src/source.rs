@@ -117,7 +117,7 @@ impl Source {
                         }
                         Err(error) if place == last => return Err(error),
                         Err(error) => {
-                            tracing::warn!(mirror = %endpoint.reference, %error, "the next registry is asked")
+                            tracing::warn!(mirror = %endpoint.reference, %error, "trying the next registry")
                         }
                     }
                 }

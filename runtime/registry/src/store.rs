@@ -413,7 +413,7 @@ impl Store {
                     | RegistryError::Digest { .. }
                     | RegistryError::InvalidArtifact { .. }),
                 ) => {
-                    tracing::warn!(%error, "a signature is passed over");
+                    tracing::warn!(%error, "a signature is ignored");
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -37,7 +37,7 @@ pub fn start(format: LogFormat) {
     }
     // An invalid filter must not keep the agent from running.
     if let Some(error) = refused {
-        tracing::error!("{error}; `info` counts instead");
+        tracing::error!("{error}; `info` is used instead");
     }
 }
 

@@ -105,7 +105,7 @@ fn read_groups(host: &mut Host, groups: &[Target]) -> Vec<(Group, GroupCounters)
             Ok(counters) => rows.push((group, counters)),
             // A tier that is not there yet, or a pod that has just gone.
             Err(HostError::NotAttached { .. } | HostError::Gone { .. }) => {}
-            Err(error) => tracing::debug!(?group, %error, "what the group uses cannot be read"),
+            Err(error) => tracing::debug!(?group, %error, "the group's use cannot be read"),
         }
     }
     rows.sort_unstable_by_key(|&(group, _)| group);

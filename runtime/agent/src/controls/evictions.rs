@@ -171,7 +171,7 @@ impl Evictions {
             return;
         }
         if self.requests.len() >= KEPT {
-            tracing::warn!(%policy, pod = entry.pod.key(), kept = KEPT, "too many evictions are under way; not taken");
+            tracing::warn!(%policy, pod = entry.pod.key(), kept = KEPT, "too many evictions are under way; the request is dropped");
             return;
         }
         self.numbers += 1;
@@ -318,7 +318,7 @@ impl Evictions {
                             pod,
                             policy = request.policy(),
                             error,
-                            "a pod that has to leave cannot be ended"
+                            "the processes of a pod to evict cannot be ended"
                         );
                         inputs.metrics.eviction("failed");
                         request.why = why;

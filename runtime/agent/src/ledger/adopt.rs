@@ -43,7 +43,7 @@ impl Ledger {
                 }
                 Found::Baseline | Found::Gone => self.journal_deletions.push(key),
                 Found::Unknown(why) => {
-                    tracing::warn!(knob = %record.knob, cgroup = record.cgroup, error = why, "what an earlier agent held cannot be read");
+                    tracing::warn!(knob = %record.knob, cgroup = record.cgroup, error = why, "a knob that an earlier agent held cannot be read");
                     self.unreadable.insert(key, why);
                     kept.push(record);
                 }

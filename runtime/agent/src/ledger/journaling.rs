@@ -108,7 +108,7 @@ impl Ledger {
             since: held.since,
         };
         if let Err(error) = journal.commit(&Entries { put: vec![record], ..Entries::default() }) {
-            tracing::warn!(%knob, error = chain(&error), "the journal does not have the latest of this knob");
+            tracing::warn!(%knob, error = chain(&error), "the journal does not have the latest state of this knob");
         }
     }
 

@@ -155,7 +155,7 @@ impl Canary {
         };
         match Builder::new().name("dry-run".to_owned()).spawn(dry_run) {
             Ok(thread) => self.phase = CanaryPhase::Away { thread, begun: Instant::now() },
-            Err(error) => tracing::warn!(policy = %self.name, %error, "no thread to try a version out on; it waits"),
+            Err(error) => tracing::warn!(policy = %self.name, %error, "no thread for a canary's dry run; it waits"),
         }
     }
 
@@ -230,7 +230,7 @@ impl Ready {
 impl Policies {
     /// Adds a canary. Its dry run begins at the end of the next step.
     pub(super) fn start_canary(&mut self, canary: Canary) {
-        tracing::info!(policy = %canary.name, module = %canary.loaded.module.digest(), "another version is tried out");
+        tracing::info!(policy = %canary.name, module = %canary.loaded.module.digest(), "canary of a new version started");
         self.canaries.push(canary);
     }
 
@@ -321,7 +321,7 @@ impl Policies {
     /// Records and logs that a version is refused.
     fn refuse(&mut self, name: &str, failed: &LoadedPolicy, generation: Option<i64>, why: String) {
         let digest = *failed.module.digest();
-        tracing::error!(policy = name, module = %digest, error = why, "the version before runs on");
+        tracing::error!(policy = name, module = %digest, error = why, "new version refused; the previous one keeps running");
         let pending_update = PendingUpdate {
             generation,
             module: failed.origin.reference.to_string(),
@@ -415,11 +415,11 @@ impl Policies {
             }),
         }
         at.metrics.swapped("switched");
-        tracing::info!(policy = name, from = %digest_before, "another version took its place; its rollback window is open");
+        tracing::info!(policy = name, from = %digest_before, "new version in force; its rollback window is open");
         self.is_unordered = true;
         // Dropping an instance takes as long as several evaluations, so a separate thread does it. Without a thread, the loop does.
         if let Err(error) = Builder::new().name("drop-policy".to_owned()).spawn(move || drop(before)) {
-            tracing::debug!(%error, "no thread to take the version before apart on");
+            tracing::debug!(%error, "no thread to drop the previous version");
         }
         understands_else
     }

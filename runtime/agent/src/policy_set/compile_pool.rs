@@ -97,7 +97,7 @@ impl CompilePool {
                 Err(error) if state.threads == 0 => {
                     // No other thread would compile it.
                     state.waiting.clear();
-                    tracing::warn!(%error, "no thread to compile a module on; it is tried again");
+                    tracing::warn!(%error, "no thread to compile a module; trying again");
                 }
                 Err(_) => {}
             }

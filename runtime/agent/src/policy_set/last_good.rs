@@ -66,7 +66,7 @@ fn read<T: DeserializeOwned>(state: &Dir, file: &str) -> BTreeMap<String, T> {
         Ok(text) => text,
         Err(error) => {
             if error.kind() != std::io::ErrorKind::NotFound {
-                tracing::warn!(file, %error, "it cannot be read; what it held counts as never known");
+                tracing::warn!(file, %error, "file cannot be read; it counts as empty");
             }
             return BTreeMap::new();
         }
@@ -80,7 +80,7 @@ fn read<T: DeserializeOwned>(state: &Dir, file: &str) -> BTreeMap<String, T> {
             entries.filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?))).collect()
         }
         Err(error) => {
-            tracing::warn!(file, %error, "it cannot be read; what it held counts as never known");
+            tracing::warn!(file, %error, "file cannot be read; it counts as empty");
             BTreeMap::new()
         }
     }
@@ -98,7 +98,7 @@ fn write<T: Serialize>(state: &Dir, file: &str, content: &BTreeMap<String, T>) -
     };
     let written = written();
     if let Err(error) = &written {
-        tracing::warn!(file, %error, "not written; after a restart it is as it was written last");
+        tracing::warn!(file, %error, "not written; after a restart its last written content applies");
     }
     written.is_ok()
 }

@@ -52,12 +52,12 @@ impl Overrides {
         match state.read(FILE).map(|text| parse(&text)) {
             Ok(Ok(overrides)) => overrides,
             Ok(Err(error)) => {
-                tracing::warn!(file = FILE, %error, "it cannot be read; policies run what their entries name");
+                tracing::warn!(file = FILE, %error, "file cannot be read; policies run the modules of their entries");
                 Self::default()
             }
             Err(error) => {
                 if error.kind() != std::io::ErrorKind::NotFound {
-                    tracing::warn!(file = FILE, %error, "it cannot be read; policies run what their entries name");
+                    tracing::warn!(file = FILE, %error, "file cannot be read; policies run the modules of their entries");
                 }
                 Self::default()
             }

@@ -190,7 +190,7 @@ fn mode(mode: PolicyMode) -> &'static str {
 
 fn ready(health: &Result<(), String>, since: Moment) -> Condition {
     match health {
-        Ok(()) => condition(true, "Running", "every policy that counts runs".to_owned(), since),
+        Ok(()) => condition(true, "Running", "every active policy runs".to_owned(), since),
         Err(why) => condition(false, "Ailing", shortened(why), since),
     }
 }

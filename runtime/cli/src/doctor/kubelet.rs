@@ -112,8 +112,8 @@ pub(super) fn rows(kubelet: &Kubelet, facts: &HostFacts) -> Vec<(String, String)
         Err(why) => row(
             "kubelet",
             format!(
-                "its configuration is not known ({}: {why}): driver and kubepods are what is seen. \
-                 `kubectl get --raw /api/v1/nodes/NODE/proxy/configz | qosm doctor --kubelet-config -` tells it",
+                "its configuration is not known ({}: {why}): driver and kubepods are those of the cgroups. \
+                 `kubectl get --raw /api/v1/nodes/NODE/proxy/configz | qosm doctor --kubelet-config -` reads it",
                 kubelet.source
             ),
         ),
@@ -155,14 +155,14 @@ pub(super) fn rows(kubelet: &Kubelet, facts: &HostFacts) -> Vec<(String, String)
             };
             row("  CPUs", whose);
         }
-        Some(Err(why)) => row("  CPUs", format!("what they are given to is not known: {why}")),
+        Some(Err(why)) => row("  CPUs", format!("their assignment to containers is not known: {why}")),
         Some(Ok(_)) | None => {}
     }
     match &kubelet.memory_manager {
         Some(Ok(state)) if state.policy == "Static" => {
             row("  memory", format!("containers that are bound to NUMA nodes: {}", state.pinned));
         }
-        Some(Err(why)) => row("  memory", format!("what it is given to is not known: {why}")),
+        Some(Err(why)) => row("  memory", format!("its assignment to containers is not known: {why}")),
         Some(Ok(_)) | None => {}
     }
     rows

@@ -49,7 +49,7 @@ fn advices(facts: &HostFacts) -> Vec<Advice> {
         Knob::WatermarkScaleFactor,
         RECOMMENDED_SCALE,
         format!(
-            "watermarkScaleFactor {RECOMMENDED_SCALE}: so much, in hundredths of a percent of memory, can be allocated at a burst while the \
+            "watermarkScaleFactor {RECOMMENDED_SCALE}: size of a burst of allocations, in hundredths of a percent of memory, for which the \
              kernel reclaims in the background"
         ),
     );

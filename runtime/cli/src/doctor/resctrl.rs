@@ -131,7 +131,7 @@ fn closids(found: &Inventory) -> Option<String> {
 
 fn counted(monitoring: Option<&MonitoringInfo>) -> String {
     let Some(monitoring) = monitoring else {
-        return "nothing: policies decide without seeing who uses what".to_owned();
+        return "nothing: policies decide without usage counters".to_owned();
     };
     let events = features(monitoring);
     format!("{}, for {} groups at a time (RMIDs)", events.join(", "), monitoring.num_rmids)

@@ -205,7 +205,7 @@ pub(super) fn classes(classes: Vec<ClassReport>, wanted: &Wanted<'_>) -> anyhow:
             ("members", false, &|class| class.members.len().to_string()),
             ("age", false, &|class| wanted.age(&class.since)),
             ("reason", false, &|class| class.reason.clone()),
-            ("who", true, &|class| class.members.join(", ")),
+            ("member names", true, &|class| class.members.join(", ")),
         ],
         wanted,
     );

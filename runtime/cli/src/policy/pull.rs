@@ -50,5 +50,5 @@ fn name(pulled: &Pulled) -> anyhow::Result<String> {
     let engine = Engine::new()?;
     let module = engine.load(&pulled.module, personal_cache().as_ref(), &compiler());
     let description = module.and_then(|module| engine.describe(&module));
-    Ok(description.context("it says no name of its own; name a file with --to")?.name)
+    Ok(description.context("the module has no name of its own; name a file with --to")?.name)
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &SwapArgs) -> anyhow::Result<Answer> {
             None => {}
         }
         if Instant::now() > until {
-            bail!("it does not run after {} s; it is still tried: `qosm get policies` says how it goes", args.timeout);
+            bail!("it does not run after {} s; the agent keeps trying: see `qosm get policies`", args.timeout);
         }
         std::thread::sleep(QUERY_INTERVAL);
     }
@@ -98,7 +98,7 @@ fn done(args: &SwapArgs, before: &PolicyReport, now: &PolicyReport) -> anyhow::R
         let line = |report: &PolicyReport| format!("{} {} ({})", report.reference, report.module, report.digest);
         if args.module.is_none() && line(before) == line(now) {
             print::text(&format!(
-                "{}\nis   {}\nwhat was asked for and never ran is called off\n",
+                "{}\nis   {}\nthe pending version, which never ran, is cancelled\n",
                 args.policy,
                 line(now)
             ))?;

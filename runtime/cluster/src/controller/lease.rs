@@ -164,8 +164,10 @@ pub(super) async fn release(client: Client, lease: &LeaseName) {
     });
     match released.await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::info!(error = explain(&error), "lease not given up; another waits until it ends"),
-        Err(_) => tracing::info!("lease not given up in time; another waits until it ends"),
+        Ok(Err(error)) => {
+            tracing::info!(error = explain(&error), "lease not released; another controller waits until it expires")
+        }
+        Err(_) => tracing::info!("lease not released in time; another controller waits until it expires"),
     }
 }
 

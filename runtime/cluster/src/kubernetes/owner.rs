@@ -37,14 +37,14 @@ impl Owner {
         match tokio::time::timeout(PATIENCE, self.ask_again()).await {
             Ok(Ok(gone)) => gone,
             Ok(Err(kube::Error::Api(answer))) if matches!(answer.code, 401 | 403 | 404) => {
-                tracing::info!(owner = self.name, answer = answer.code, "no agent follows here");
+                tracing::info!(owner = self.name, answer = answer.code, "no agent follows on this node");
                 true
             }
             Ok(Err(error)) => {
                 tracing::warn!(
                     owner = self.name,
                     error = explain(&error),
-                    "not known whether an agent follows: values stay"
+                    "unknown whether an agent follows: values stay"
                 );
                 false
             }
@@ -72,7 +72,7 @@ impl Owner {
         let client = match connect(self.kubeconfig.as_deref()).await {
             Ok(client) => client,
             Err(error) => {
-                tracing::warn!(%error, "not known whether an agent follows: values stay");
+                tracing::warn!(%error, "unknown whether an agent follows: values stay");
                 return Ok(false);
             }
         };

@@ -71,7 +71,7 @@ pub enum TrustProblem {
         distinct: usize,
     },
     /// The key has no name, so reports could not name the signer.
-    #[error("each key needs a name; it stands in every report of who signed")]
+    #[error("each key needs a name, for reports of signatures")]
     NoName,
     /// Two keys have the same name.
     #[error("another key of this rule has the same name; give each its own")]

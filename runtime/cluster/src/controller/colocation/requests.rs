@@ -55,7 +55,7 @@ impl Request {
             None => Status::default(),
             Some(status) => Status::deserialize(status)
                 .inspect_err(|error| {
-                    tracing::warn!(node = report.name_any(), %error, "report cannot be read; what it asks for is not done");
+                    tracing::warn!(node = report.name_any(), %error, "report cannot be read; its requests are not carried out");
                 })
                 .unwrap_or_default(),
         };

@@ -61,7 +61,10 @@ pub(super) fn object(node: &str, wanted: &Wanted) -> Result<Value, String> {
         })
         .collect();
     if zones.len() > MAX_ZONES {
-        return Err(format!("{} NUMA nodes have CPUs, and a scheduler is told of {MAX_ZONES} at most", zones.len()));
+        return Err(format!(
+            "{} NUMA nodes have CPUs, and at most {MAX_ZONES} are published for schedulers",
+            zones.len()
+        ));
     }
     let mut annotations = json!({
         CPU_TOPOLOGY: json!({"detail": detail}).to_string(),

@@ -60,7 +60,7 @@ impl Host {
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    tracing::warn!(%error, "what is no request is not answered");
+                    tracing::warn!(%error, "a message that is no request is ignored");
                 }
                 Err(error) => break Err(error),
             }
