@@ -163,15 +163,15 @@ pub(crate) enum DriverArg {
 /// Which modules run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ModuleArgs {
-    /// Policy to run: the name of a default module, NAME=FILE, or FILE (x.wasm, x.tar.gz, or a path with a slash), named as the module
-    /// names itself. May be repeated. Default: those of the agent's file or the recording, else the default policies (with --kubernetes,
+    /// Policy to run: the name of a default module, NAME=FILE, or, except for an agent, FILE (x.wasm, x.tar.gz, or a path with a slash),
+    /// named as the module names itself. May be repeated. Default: those of the agent's file or the recording, else the default policies (with --kubernetes,
     /// none).
     #[arg(long = "policy", value_name = "NAME|[NAME=]FILE")]
     pub(crate) policies: Vec<String>,
     /// Policy-level configuration of one policy. May be repeated.
     #[arg(long, value_name = "NAME=JSON")]
     pub(crate) policy_config: Vec<String>,
-    /// Interfaces that a policy may import. May be repeated. Default: what a default policy needs; nothing for other policies.
+    /// Interfaces that a policy may import. May be repeated. Without it, a default policy has those that it needs, others none.
     #[arg(long = "grant", value_name = "NAME=INTERFACE,…")]
     pub(crate) grants: Vec<String>,
     /// Folder of the default modules.

@@ -22,6 +22,11 @@ pub(crate) fn entries_with_shadows(
         args.policies
             .iter()
             .map(|text| {
+                if is_file(text) {
+                    return Err(Usage(format!(
+                        "--policy `{text}`: write NAME={text}, with the name of the policy here"
+                    )));
+                }
                 let (name, file) = match text.split_once('=') {
                     Some((name, file)) => (name, Some(file.to_owned())),
                     None => (text.as_str(), None),
@@ -32,9 +37,9 @@ pub(crate) fn entries_with_shadows(
                 if file.is_some() {
                     entry.module = file;
                 }
-                entry
+                Ok(entry)
             })
-            .collect()
+            .collect::<Result<_, _>>()?
     } else if from_file.is_empty() && with_defaults {
         DEFAULTS.map(PolicyConfig::builtin).into()
     } else {
@@ -72,4 +77,22 @@ fn entry_of<'a>(entries: &'a mut [PolicyConfig], name: &str, flag: &str) -> Resu
         .iter_mut()
         .find(|entry| entry.name == name)
         .ok_or_else(|| Usage(format!("{flag} {name}: no policy of that name runs; there are: {}", known.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries_of(policy: &str) -> Result<Vec<PolicyConfig>, Usage> {
+        let policies = vec![policy.to_owned()];
+        entries(&ModuleArgs { policies, policy_config: Vec::new(), grants: Vec::new(), module_dir: None }, Vec::new())
+    }
+
+    #[test]
+    fn a_file_has_a_name() {
+        let named = entries_of("mine=./x.wasm").unwrap();
+        assert_eq!((named[0].name.as_str(), named[0].module.as_deref()), ("mine", Some("./x.wasm")));
+        let refused = entries_of("./x.wasm").unwrap_err();
+        assert_eq!(refused.0, "--policy `./x.wasm`: write NAME=./x.wasm, with the name of the policy here");
+    }
 }
