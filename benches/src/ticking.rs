@@ -111,6 +111,14 @@ impl Ticking {
     }
 }
 
+impl Drop for Ticking {
+    /// Restores what the agent set, so that the next agent finds the cgroups as this one did: a knob that already has the wanted value
+    /// is not held.
+    fn drop(&mut self) {
+        drop(self.agent.shut_down(self.now));
+    }
+}
+
 fn journal(folder: &Path) -> anyhow::Result<Journal> {
     let dir = Dir::open_ambient_dir(folder, ambient_authority()).context("the journal's folder cannot be opened")?;
     Ok(Journal::open(&dir, folder, "bench")?)
