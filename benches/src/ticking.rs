@@ -112,8 +112,8 @@ impl Ticking {
 }
 
 impl Drop for Ticking {
-    /// Restores what the agent set, so that the next agent finds the cgroups as this one did: a knob that already has the wanted value
-    /// is not held.
+    /// Restores what the agent set, so that the next agent finds the cgroups as this one did: a knob that
+    /// already has the wanted value is not held.
     fn drop(&mut self) {
         drop(self.agent.shut_down(self.now));
     }

@@ -43,6 +43,7 @@ use crate::kubernetes::events::publish;
 use crate::kubernetes::{answered, explain};
 use crate::node_report::NodePolicyReport;
 use crate::object::{API_SERVER, API_VERSION};
+use crate::pod::is_name;
 use crate::policy_module::{PolicyModule, policy_module_from_value};
 
 /// Source of the controller's events.
@@ -375,9 +376,8 @@ impl Controller {
                 Ok(Some(regarding)) => regarding,
                 Ok(None) => continue,
                 Err(error) => {
-                    tracing::warn!(about, error = explain(&error), "object not read; tried again");
-                    // A report may name any ConfigMap, and the role allows few. One that is denied waits for the next count.
-                    is_complete &= matches!(error, kube::Error::Api(answer) if answer.code == 403);
+                    tracing::warn!(about, error = explain(&error), "object not read");
+                    is_complete &= !may_succeed_later(&error);
                     continue;
                 }
             };
@@ -398,6 +398,10 @@ impl Controller {
         let (api_version, namespace, found) = match kind {
             "ConfigMap" => {
                 let Some((namespace, name)) = name.split_once('/') else { return Ok(None) };
+                // A report may hold any text, and these two become parts of a request's path.
+                if !(is_name(namespace) && is_name(name)) {
+                    return Ok(None);
+                }
                 let maps: Api<v1::ConfigMap> = Api::namespaced(self.client.clone(), namespace);
                 let found = answered(maps.get_metadata_opt(name)).await?;
                 ("v1", Some(namespace.to_owned()), found.map(|map| map.metadata))
@@ -450,4 +454,27 @@ fn changes(client: &Client, with_resources: bool) -> impl Stream<Item = Change> 
             .map(move |event| event.map_or_else(&modules_failed, Change::Module))
             .boxed(),
     ])
+}
+
+/// Whether the same request may succeed in a while: the API server does not answer, is busy, or does not take the token at present.
+/// Any other answer lasts, such as 403 for a ConfigMap that the role does not allow; such a problem waits for the next count.
+fn may_succeed_later(error: &kube::Error) -> bool {
+    let kube::Error::Api(answer) = error else { return true };
+    matches!(answer.code, 401 | 429) || answer.code >= 500
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::may_succeed_later;
+
+    #[test]
+    fn only_an_answer_that_may_change_is_asked_for_again() {
+        let answer = |code| kube::Error::Api(Box::new(Status { code, ..Status::default() }));
+        let again = [401, 403, 404, 400, 422, 429, 500, 503].map(|code| may_succeed_later(&answer(code)));
+        assert_eq!(again, [true, false, false, false, false, true, true, true]);
+        let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        assert!(may_succeed_later(&kube::Error::Service(late.into())));
+    }
 }
