@@ -69,8 +69,19 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Reads the annotation. Parts that cannot be used are reported; the other parts apply.
-    pub fn read(annotations: &BTreeMap<String, String>, findings: &mut Vec<Finding>) -> Self {
+    /// Reads the annotation. Parts that cannot be used are reported; the other parts apply, but nothing that was reserved before is given
+    /// away then.
+    pub fn read(annotations: &BTreeMap<String, String>, before: Amounts, findings: &mut Vec<Finding>) -> Self {
+        let known = findings.len();
+        let mut reservation = Self::parts(annotations, findings);
+        if findings.len() > known {
+            reservation.amounts = reservation.amounts.max(before);
+        }
+        reservation
+    }
+
+    /// The parts of the annotation that can be used.
+    fn parts(annotations: &BTreeMap<String, String>, findings: &mut Vec<Finding>) -> Self {
         let mut reservation = Self::default();
         let Some(fields) = annotation(annotations, RESERVATION_ANNOTATION, findings) else { return reservation };
         let mut report = |fault| findings.push(Finding::new(RESERVATION_ANNOTATION, fault));
@@ -236,16 +247,18 @@ mod tests {
             ("{}", 0, 0, ApplyPolicy::Default),
         ] {
             let mut findings = Vec::new();
-            let reservation = Reservation::read(&annotated(RESERVATION_ANNOTATION, text), &mut findings);
+            let before = Amounts::new(99_000, 99 * GIB);
+            let reservation = Reservation::read(&annotated(RESERVATION_ANNOTATION, text), before, &mut findings);
             let expected = Reservation { amounts: Amounts::new(cpu, memory), apply_policy: policy };
             assert_eq!((reservation, findings), (expected, vec![]), "{text}");
         }
         let mut findings = Vec::new();
-        assert_eq!(Reservation::read(&BTreeMap::new(), &mut findings), Reservation::default());
+        let removed = Reservation::read(&BTreeMap::new(), Amounts::new(99_000, GIB), &mut findings);
+        assert_eq!((removed, findings), (Reservation::default(), vec![]));
     }
 
     #[test]
-    fn a_wrong_part_of_the_reservation_is_reported_and_the_rest_counts() {
+    fn a_wrong_part_of_the_reservation_is_reported_and_the_rest_counts_but_never_less_than_before() {
         for (text, cpu, memory, shown) in [
             ("[]", 0, 0, "is no JSON object"),
             (r#"{"resources":7,"reservedCPUs":"0"}"#, 1000, 0, "field resources is `7`"),
@@ -261,9 +274,12 @@ mod tests {
             (r#"{"reservedCPUs":"0","applyPolicy":"Never"}"#, 1000, 0, "field applyPolicy is `\"Never\"`"),
         ] {
             let mut findings = Vec::new();
-            let reservation = Reservation::read(&annotated(RESERVATION_ANNOTATION, text), &mut findings);
+            let annotations = annotated(RESERVATION_ANNOTATION, text);
+            let reservation = Reservation::read(&annotations, Amounts::ZERO, &mut findings);
             assert_eq!(reservation.amounts, Amounts::new(cpu, memory), "{text}");
             assert_eq!(findings.len(), 1, "{text}");
+            let reservation = Reservation::read(&annotations, Amounts::new(2000, 512), &mut Vec::new());
+            assert_eq!(reservation.amounts, Amounts::new(cpu.max(2000), memory.max(512)), "{text}");
             assert!(findings[0].to_string().contains(shown), "{text}: {}", findings[0]);
         }
     }

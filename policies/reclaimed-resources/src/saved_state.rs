@@ -25,7 +25,7 @@ use crate::usage::window::{Mean, Window};
 /// Maximum size of a state that the host keeps.
 pub const MAX_BYTES: usize = 65_536;
 /// Layout that this version writes; other layouts are refused.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const SECOND_USEC: u64 = 1_000_000;
 /// The longest window (a day), and the largest age that is accepted (a year).
 const MAX_WINDOW_USEC: u64 = 86_400 * SECOND_USEC;
@@ -47,6 +47,7 @@ pub fn encode(state: &State, max_bytes: usize) -> Vec<u8> {
     out.option(tracker.measured_usec);
     out.number(state.is_hot.into());
     out.option(state.ratio.map(Decimal::nanos));
+    out.amounts(state.reservation);
     out.number(state.third_party.is_some().into());
     if let Some(ThirdParty { batch, mid }) = state.third_party {
         out.amounts(batch);
@@ -118,6 +119,7 @@ pub fn decode(bytes: &[u8], age_usec: Option<u64>) -> Option<State> {
     tracker.measured_usec = measured.filter(|_| downtime.is_some());
     state.is_hot = from.flag()?;
     state.ratio = from.option()?.map(Decimal::from_nanos);
+    state.reservation = from.amounts()?;
     if from.flag()? {
         state.third_party = Some(ThirdParty { batch: from.amounts()?, mid: from.amounts()? });
     }

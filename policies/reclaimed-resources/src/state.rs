@@ -1,5 +1,6 @@
 //! State kept between evaluations.
 
+use crate::amounts::Amounts;
 use crate::decimal::Decimal;
 use crate::node::ThirdParty;
 use crate::publish::Published;
@@ -12,6 +13,8 @@ pub struct State {
     pub tracker: Tracker,
     /// The last publication.
     pub published: Published,
+    /// The reservation annotation's amounts, as last used.
+    pub reservation: Amounts,
     /// Allocations of other schedulers, as last read; `None` if they could never be read.
     pub third_party: Option<ThirdParty>,
     /// The CPU normalisation ratio that quotas are divided by.

@@ -217,7 +217,9 @@ fn publication(
     let Some(pods) = &inputs.pods else { return kept(Missing::Pods) };
     let Some(averages) = state.tracker.averages(strategy, view) else { return kept(Missing::Usage) };
 
-    let reserved = node.reserved(&Reservation::read(&node.annotations, findings));
+    let reservation = Reservation::read(&node.annotations, state.reservation, findings);
+    state.reservation = reservation.amounts;
+    let reserved = node.reserved(&reservation);
     let policy = &settings.policy;
     let names = AllocationNames {
         batch_cpu: &policy.batch_cpu_names,

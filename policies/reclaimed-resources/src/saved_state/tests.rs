@@ -42,6 +42,7 @@ fn full() -> State {
             zones: BTreeMap::from([(0, Amounts::new(1, 2)), (7, Amounts::new(3, 4))]),
             origin: Some(Amounts::new(5, 6)),
         },
+        reservation: Amounts::new(11, 12),
         third_party: Some(ThirdParty { batch: Amounts::new(7, 8), mid: Amounts::new(9, 10) }),
         ratio: Some(Decimal::hundredths(120)),
         is_hot: true,
@@ -55,9 +56,9 @@ fn what_is_written_reads_back() {
         let bytes = encode(&state, MAX_BYTES);
         let restored = decode(&bytes, Some(0)).unwrap();
         assert_eq!(encode(&restored, MAX_BYTES), bytes);
-        let State { tracker, published, third_party, ratio, is_hot, .. } = restored;
-        let same = (&state.published, state.third_party, state.ratio, state.is_hot);
-        assert_eq!((&published, third_party, ratio, is_hot), same);
+        let State { tracker, published, reservation, third_party, ratio, is_hot, .. } = restored;
+        let same = (&state.published, state.reservation, state.third_party, state.ratio, state.is_hot);
+        assert_eq!((&published, reservation, third_party, ratio, is_hot), same);
         let strategy = Strategy::default();
         assert_eq!(tracker.averages(&strategy, VIEW), state.tracker.averages(&strategy, VIEW));
         assert_eq!(tracker.memory_stalled_permille(), state.tracker.memory_stalled_permille());
@@ -143,9 +144,13 @@ fn what_is_not_of_this_layout_is_not_read() {
     let mut longer = bytes.clone();
     longer.push(0);
     let shorter = &bytes[..bytes.len() - 1];
-    for bytes in
-        [other.as_slice(), &longer, shorter, &[2], &[2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]]
-    {
+    for bytes in [
+        other.as_slice(),
+        &longer,
+        shorter,
+        &[VERSION],
+        &[VERSION, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+    ] {
         assert_eq!(decode(bytes, Some(5)), None);
     }
 }

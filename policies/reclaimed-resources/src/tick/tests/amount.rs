@@ -301,3 +301,15 @@ fn what_prod_has_not_been_given_counts_for_mid() {
         assert_eq!(amount(&run.minute(), MID_CPU), Some(expected), "{class:?} {is_active} {hosts:?} {allocatable}");
     }
 }
+
+#[test]
+fn a_reservation_that_becomes_unreadable_is_not_given_away() {
+    let mut run = Run::enabled();
+    run.annotate(RESERVATION_ANNOTATION, r#"{"resources":{"cpu":"30"}}"#);
+    assert_eq!(batch(&run.minute()).0, Some(50_000));
+    run.annotate(RESERVATION_ANNOTATION, r#"{"resources":{"cpu":"30 CPUs"}}"#);
+    let seen = run.minute();
+    assert_eq!((batch(&seen).0, seen.findings.len()), (Some(50_000), 1));
+    run.node().annotations.remove(RESERVATION_ANNOTATION);
+    assert_eq!(batch(&run.minute()).0, Some(73_000));
+}
