@@ -2,7 +2,7 @@
 # What does not fit a line is Rust: runtime/xtask.
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-XTASK := sh runtime/xtask/cargo.sh && cargo xtask
+XTASK := sh runtime/xtask/cargo.sh xtask && cargo xtask
 VERSION := $(shell sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -n1)
 IMAGE ?= ghcr.io/qosm/qosm:$(VERSION)
 HELM ?= helm

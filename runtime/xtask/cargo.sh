@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sees to a cargo that is new enough and to a linker: the two things without which xtask cannot be built. Everything else is
-# xtask's (cargo xtask setup). Prints nothing when all is there.
+# xtask's (cargo xtask setup). Prints nothing when all is there. With the argument `xtask`, also builds xtask if it was never built here.
 #
 # There is no rust-toolchain.toml on purpose: rustup would go to the network for it, and hang where there is none.
 set -eu
@@ -39,7 +39,14 @@ if ! command -v cc >/dev/null 2>&1; then
     }
 fi
 
-enough && exit 0
+# `cargo xtask` is quiet, which is right for all times but the first.
+ready() {
+    if [ "$1" != xtask ] || [ -x "${CARGO_TARGET_DIR:-target}/release/xtask" ]; then exit 0; fi
+    echo '==> building xtask, the program behind these verbs (some minutes, once)'
+    exec cargo build --release --bin xtask
+}
+
+enough && ready "${1:-}"
 echo "==> Rust $wanted or newer is needed, this machine has ${have:-none}"
 if command -v rustup >/dev/null 2>&1; then
     timeout 300 rustup toolchain install "$wanted" --profile minimal --component clippy --component rustfmt || true
@@ -54,10 +61,10 @@ else
     fi
     rm -f "$script"
 fi
-enough && exit 0
+enough && ready "${1:-}"
 # Debian keeps a current Rust for its browsers, under other names beside the old one.
 packages rustc-web cargo-web || true
-enough && exit 0
+enough && ready "${1:-}"
 echo "error: Rust $wanted could not be installed" >&2
 echo '  help: install it as https://rustup.rs says, then run the same command again' >&2
 exit 1
