@@ -14,8 +14,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
         "json.match_schema",
         2,
         schema::match_schema,
-        "The words of its complaints are others. Drafts 4 to 2020-12 are known, draft 7 is meant unless `$schema` says otherwise; \
-         `$ref` goes to the schema's own parts, and not around in a circle.",
+        "Error messages differ. Drafts 4 to 2020-12 are known; the default is draft 7 unless `$schema` names another. `$ref` may \
+         point only into the schema itself, without cycles.",
     ),
     differing("json.verify_schema", 1, schema::verify_schema, "As `json.match_schema`."),
     differing("yaml.is_valid", 1, yaml::is_valid, YAML),
@@ -23,14 +23,13 @@ pub(crate) const ENTRIES: &[Entry] = &[
         "yaml.marshal",
         1,
         yaml::marshal,
-        "Keys are in the order of their texts, where OPA takes digits in them for numbers; some texts of several lines are \
-         quoted. What is read back is the same.",
+        "Keys are sorted as text, where OPA compares digits in them as numbers; some strings of several lines are quoted. \
+         Reading the output back gives the same value.",
     ),
     differing("yaml.unmarshal", 1, yaml::unmarshal, YAML),
 ];
 
-const YAML: &str =
-    "A tab before a key is let pass, and documents of nothing but `null` are passed over where several stand in a row.";
+const YAML: &str = "A tab before a key is accepted, and consecutive documents that contain only `null` are skipped.";
 
 fn marshal_with_options(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);

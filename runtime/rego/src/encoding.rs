@@ -35,7 +35,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     host("urlquery.encode_object", 1, urlquery_encode_object),
 ];
 
-const NO_BYTES: &str = "What it decodes has to be UTF-8; OPA's strings may hold any bytes.";
+const NO_BYTES: &str = "The decoded bytes have to be UTF-8; OPA's strings may hold any bytes.";
 
 /// Maximum number of parameters that Go accepts in one query.
 const MAX_PARAMETERS: usize = 10_000;

@@ -12,15 +12,20 @@ use crate::{Context, Value, limit};
 
 pub(crate) const ENTRIES: &[Entry] = &[
     host("internal.print", 1, print),
-    differing("opa.runtime", 0, runtime, "It is an empty object: a policy sees nothing of the process that runs it."),
+    differing(
+        "opa.runtime",
+        0,
+        runtime,
+        "The result is an empty object: a policy sees nothing of the agent's process.",
+    ),
     differing(
         "time.now_ns",
         0,
         now_ns,
-        "It is how long the policy has been evaluated (`input.tick.elapsedUsec`), and stands still within an evaluation: its \
-         differences are right, but it knows no date. A replay gives the same settings.",
+        "The result is the time since the policy's instance started (`input.tick.elapsedUsec`), constant within an evaluation: \
+         differences are right, but it has no date. A replay gives the same settings.",
     ),
-    differing("trace", 1, trace, "The note is kept as a line of the policy's log, whatever `--explain` says."),
+    differing("trace", 1, trace, "The note becomes a line of the policy's log, independent of `--explain`."),
 ];
 
 /// `internal.print`: its argument is an array with one element for each argument of `print`, a scalar or the set of its

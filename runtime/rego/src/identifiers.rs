@@ -13,7 +13,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     host("semver.compare", 2, semver_compare),
     host("semver.is_valid", 1, semver_is_valid),
     host("uri.is_valid", 1, uri_is_valid),
-    differing("uri.parse", 1, uri_parse, "What is escaped has to be UTF-8; OPA's strings may hold any bytes."),
+    differing("uri.parse", 1, uri_parse, "The unescaped bytes have to be UTF-8; OPA's strings may hold any bytes."),
     host("uuid.parse", 1, uuid_parse),
 ];
 

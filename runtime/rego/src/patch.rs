@@ -11,8 +11,8 @@ pub(crate) const ENTRIES: &[Entry] = &[differing(
     "json.patch",
     2,
     patch,
-    "An element that moved up where another was removed is the one that a path finds, as RFC 6902 has it; OPA may look at the one \
-     that was there before.",
+    "After a removal a path finds the element that moved to that index, as RFC 6902 specifies; OPA may use the element that was \
+     there before.",
 )];
 
 fn patch(arguments: &[Value], context: &Context) -> Outcome {

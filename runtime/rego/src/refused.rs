@@ -10,7 +10,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     compiler("rego.metadata.rule"),
     refused(
         "internal.test_case",
-        "it belongs to `opa test`",
+        "it is a part of `opa test`",
         "keep test cases in a file that is not built into the bundle",
     ),
     refused(
@@ -25,23 +25,19 @@ pub(crate) const ENTRIES: &[Entry] = &[
     ),
     refused(
         "rand.intn",
-        "a replay would give other settings",
-        "derive a number from what differs, such as the pod's `uid`",
+        "a replay would give different settings",
+        "derive a number from the input, for example from the pod's `uid`",
     ),
     refused(
         "uuid.rfc4122",
-        "a replay would give other settings",
-        "name things by what `input` calls them, such as the pod's `uid`",
+        "a replay would give different settings",
+        "use an identifier in `input`, for example the pod's `uid`",
     ),
-    refused("providers.aws.sign_req", "there is no request to sign", "take the call out; a policy reaches no network"),
-    refused(
-        "rego.parse_module",
-        "a policy is built, not read, on the node",
-        "run `opa parse` where the policy is built",
-    ),
+    refused("providers.aws.sign_req", "a policy sends no requests", "remove the call; a policy has no network"),
+    refused("rego.parse_module", "a node does not parse policies", "run `opa parse` where the policy is built"),
     refused(
         "strings.render_template",
-        "it is a language of its own, Go's text/template, with loops in it",
+        "it takes Go's text/template, a language with loops",
         "a template string, `$\"{pod.name}: {n}\"`, or `sprintf` and `concat`",
     ),
     graphql("graphql.is_valid"),
@@ -87,23 +83,19 @@ const fn refused(name: &'static str, why: &'static str, instead: &'static str) -
 const fn graphql(name: &'static str) -> Entry {
     refused(
         name,
-        "no query of GraphQL reaches a policy",
-        "parse it where the configuration is made, and hand over JSON",
+        "a policy receives no GraphQL queries",
+        "parse the query where the configuration is made, and pass JSON",
     )
 }
 
 const fn keys(name: &'static str) -> Entry {
     refused(
         name,
-        "a policy holds no keys and no certificates",
+        "a policy has no keys and no certificates",
         "check them where the configuration is made; compare digests with `crypto.sha256`",
     )
 }
 
 const fn tokens(name: &'static str) -> Entry {
-    refused(
-        name,
-        "a policy meets no tokens",
-        "check the token where the configuration is made, and hand over its claims",
-    )
+    refused(name, "a policy receives no tokens", "check the token where the configuration is made, and pass its claims")
 }

@@ -15,8 +15,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     differing("regex.template_match", 4, template_match, COUNTS),
 ];
 
-const COUNTS: &str =
-    "Counts of repetitions within each other may multiply to more than 1000, and Unicode is a newer one.";
+const COUNTS: &str = "Nested repetition counts may multiply to more than 1000, and the Unicode version is newer.";
 
 fn find_n(arguments: &[Value], context: &Context) -> Outcome {
     let operands = Operands(arguments);

@@ -26,7 +26,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     differing("time.weekday", 1, weekday, NO_LOCAL),
 ];
 
-const NO_LOCAL: &str = "The time zone `Local` is unknown: a policy gives the same on each node. The others are those built into the agent.";
+const NO_LOCAL: &str = "The time zone `Local` is unknown, so that a policy gives the same result on each node. Other time zones are built into the agent.";
 
 const SECOND: i64 = 1_000_000_000;
 
