@@ -1,7 +1,7 @@
-"""What a policy in Python wants besides the bindings that componentize-py generates.
+"""Helpers for policies in Python, beside the bindings that componentize-py generates.
 
-A component is a picture of the interpreter's memory after the program has been imported. There is no operating system behind it: no
-files, no environment, no time and no chance; what would ask for them is a trap.
+A component is a snapshot of the interpreter's memory after the import of the program. It has no operating system: no files, environment,
+clock or random numbers; a call that needs one of them traps.
 """
 
 import gc
@@ -12,7 +12,7 @@ from wit_world.imports import log
 
 
 def told(call):
-    """Logs what a call raises, which is nowhere to be seen otherwise, and lets it end the instance. `Err` is an answer, and goes through."""
+    """Logs an exception, which would not be visible otherwise, before it ends the instance. `Err` is a result and passes unchanged."""
 
     @wraps(call)
     def telling(*arguments):
@@ -38,9 +38,9 @@ def where(error):
 
 
 def tidy():
-    """Makes the component some 2 MB smaller: fills memory that importing has left free with zeros, of which no picture is kept.
+    """Makes the component about 2 MB smaller: fills memory that the import has freed with zeros, which the snapshot omits.
 
-    To be called last, where the program has been imported as a whole.
+    Call it last, after all imports.
     """
     gc.collect()
     held = []

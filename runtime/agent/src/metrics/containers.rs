@@ -108,15 +108,15 @@ impl Series {
         let mut registry = Registry::with_prefix(Catalogue::PREFIX);
         let mut r =
             |name: &str, help: &str, family: Family<ContainerLabels, Counter>| registry.register(name, help, family);
-        r("container_cpu_periods", "CFS periods in which the container had something to do", self.periods);
-        r("container_cpu_throttled_periods", "Those in which its quota was used up", self.throttled);
-        r("container_cpu_bursts", "Periods in which it used time that it had saved up", self.bursts);
+        r("container_cpu_periods", "CFS periods in which the container was runnable", self.periods);
+        r("container_cpu_throttled_periods", "CFS periods in which the container used up its quota", self.throttled);
+        r("container_cpu_bursts", "CFS periods in which the container used burst time", self.bursts);
         registry.register("container_cpu_quota_cores", "CFS quota in force, in CPUs; none = unlimited", self.quota);
-        registry.register("container_cpu_baseline_quota_cores", "The quota without qosm", self.baseline);
-        let help = "CPU time that it used beyond its quota, saved up before";
+        registry.register("container_cpu_baseline_quota_cores", "CFS quota without qosm, in CPUs", self.baseline);
+        let help = "CPU time that the container used beyond its quota, from burst";
         registry.register_with_unit("container_cpu_burst", help, Unit::Seconds, self.burst);
-        registry.register("container_held_bytes", "What qosm holds in a memory knob", self.held);
-        registry.register("containers_left_out", "Containers beyond the bound, which have no series", self.left_out);
+        registry.register("container_held_bytes", "Value that qosm holds in a memory knob", self.held);
+        registry.register("containers_left_out", "Containers without series, since there are too many", self.left_out);
         registry
     }
 }
