@@ -6,5 +6,5 @@ require github.com/qosm/qosm/sdk/go v0.0.0
 
 require go.bytecodealliance.org/pkg v0.2.1 // indirect
 
-// Elsewhere this line goes, and `go get github.com/qosm/qosm/sdk/go` writes the one above.
+// In another repository remove this line; `go get github.com/qosm/qosm/sdk/go` writes the one above.
 replace github.com/qosm/qosm/sdk/go => ../../sdk/go

@@ -1,6 +1,6 @@
-// A policy in Go. It slows containers down before they reach their memory limit: memory.high at a percentage of it, in pods that ask.
+// A policy in Go. It slows containers of configured pods down before they reach their memory limit: memory.high at a percentage of it.
 //
-// Above memory.high the kernel reclaims a container's memory and lets it wait for that, instead of ending it at the limit.
+// Above memory.high the kernel reclaims a container's memory and makes it wait, instead of ending it at the limit.
 package main
 
 import (
@@ -18,24 +18,24 @@ func init() { qosm.Export(&policy{pods: map[qosm.PodID]pod{}}) }
 
 func main() {}
 
-// policy is what the instance remembers: the pods, and where it last put the memory.high of whom.
+// policy is what the instance remembers: the pods, and the last memory.high of each container.
 type policy struct {
 	config config
 	pods   map[qosm.PodID]pod
 	held   map[qosm.ContainerID]uint64
 }
 
-// config is what the operator may set.
+// config is the operator's configuration.
 type config struct {
 	LeastLimitMib uint64 `json:"leastLimitMib"`
 }
 
-// request is what a pod's annotation may hold; the schema has no percentage of 0, which here means that nobody asked.
+// request is a pod's configuration; the schema excludes a percentage of 0, which here means that the pod is not configured.
 type request struct {
 	Percent uint64 `json:"percent"`
 }
 
-// pod is what matters of a pod; percent is 0 where nobody asked.
+// pod has the facts of a pod that the policy uses; percent is 0 if the pod is not configured.
 type pod struct {
 	percent    uint64
 	containers []qosm.Container
@@ -95,7 +95,7 @@ func isLimited(container qosm.Container) bool {
 	return container.MemoryLimitBytes.IsSome()
 }
 
-// Evaluate says what is new since the last time. What an instance says first is all that it wants: the host releases the rest.
+// Evaluate sends changes since the last evaluation. The first evaluation of an instance sends all: the host releases other knobs.
 func (p *policy) Evaluate(qosm.Tick) error {
 	held := map[qosm.ContainerID]uint64{}
 	for _, id := range slices.Sorted(maps.Keys(p.pods)) {
@@ -120,7 +120,7 @@ func (p *policy) Evaluate(qosm.Tick) error {
 	return nil
 }
 
-// high is where a container's memory.high should be; 0 where it is none of this policy's business.
+// high returns the memory.high of a container; 0 if the policy leaves the container alone.
 func (p *policy) high(percent uint64, container qosm.Container) uint64 {
 	limit := container.MemoryLimitBytes.SomeOr(0)
 	if limit < p.config.LeastLimitMib<<20 {

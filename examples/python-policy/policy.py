@@ -1,6 +1,6 @@
-"""A policy in Python. It slows containers down before they reach their memory limit: memory.high at a percentage of it, in pods that ask.
+"""A policy in Python. It slows containers of configured pods down before they reach their memory limit: memory.high at a percentage of it.
 
-Above memory.high the kernel reclaims a container's memory and lets it wait for that, instead of ending it at the limit.
+Above memory.high the kernel reclaims a container's memory and makes it wait, instead of ending it at the limit.
 """
 
 import json
@@ -42,14 +42,14 @@ CONFIG_SCHEMA = {
 
 @dataclass
 class Asked:
-    """What matters of a pod; `percent` is 0 where nobody asked."""
+    """The facts of a pod that the policy uses; `percent` is 0 if the pod is not configured."""
 
     percent: int
     containers: list[Container]
 
 
 class Memory:
-    """What the instance remembers: the pods, and where it last put the memory.high of whom."""
+    """What the instance remembers: the pods, and the last memory.high of each container."""
 
     least_limit = 0
     pods: dict[int, Asked] = {}
@@ -57,7 +57,7 @@ class Memory:
 
 
 class Lifecycle(exports.Lifecycle):
-    """What the host calls. Each call is of an object of its own, which remembers nothing."""
+    """The host calls these methods. Each call has an object of its own, which remembers nothing."""
 
     def describe(self) -> lifecycle.Description:
         return lifecycle.Description(
@@ -104,7 +104,7 @@ class Lifecycle(exports.Lifecycle):
 
     @qosm.told
     def evaluate(self, tick: Tick) -> None:
-        """Says what is new since the last time. What an instance says first is all that it wants: the host releases the rest."""
+        """Sends changes since the last evaluation. The first evaluation of an instance sends all: the host releases other knobs."""
         held = {}
         for pod in Memory.pods.values():
             for container in pod.containers:
@@ -121,7 +121,7 @@ class Lifecycle(exports.Lifecycle):
         Memory.held = held
 
     def high(self, percent: int, container: Container) -> int:
-        """Where a container's memory.high should be; 0 where it is none of this policy's business."""
+        """The memory.high of a container; 0 if the policy leaves the container alone."""
         limit = container.memory_limit_bytes or 0
         if limit < Memory.least_limit:
             return 0

@@ -1,8 +1,8 @@
-# Batch work gives way: its pods get little of a busy CPU, their containers make way at once, and are slowed down before they fill the
+# Batch pods yield: they get little of a busy CPU, their containers are preempted at once, and are slowed down before they fill the
 # memory.
 #
-# What is batch, most important first: what the annotation `example.com/batch` of a pod says; the list of namespaces under the key `batch` of the
-# ConfigMap for lists; the cluster's ConfigMap; and pods that the policy's own configuration chooses, by namespace or by label.
+# A pod is batch, in order of precedence, by its annotation `example.com/batch`; by the list of namespaces under the key `batch` of the
+# ConfigMap for lists; by the cluster's ConfigMap; or by the policy's own configuration, which chooses pods by namespace or by label.
 package qosm
 
 import data.qosm.lib.knobs
@@ -69,7 +69,7 @@ settings contains knobs.hold(pod, "cpu.weight", wanted.cpuWeight, "batch work ge
 	some [pod, wanted] in batch
 }
 
-# Containers alone: on a pod or a tier it would keep the kubelet from writing the weight, and from starting again.
+# Only on containers: on a pod or a tier cpu.idle would keep the kubelet from writing the weight, and from starting again.
 settings contains knobs.hold(container, "cpu.idle", 1, "batch work makes way for whoever wakes up") if {
 	some [pod, wanted] in batch
 	wanted.cpuIdle
@@ -92,12 +92,12 @@ settings contains knobs.hold(container, "memory.high", high, reason) if {
 	reason := text.line(["batch work without a limit is slowed down at ", percent, " % of the node's memory"])
 }
 
-# A container without a limit of its own has that of its pod (KEP-2837). Undefined where neither has one.
+# A container without a limit of its own has that of its pod (KEP-2837). Undefined if neither has one.
 memory_limit(_, container) := container.memoryLimitBytes
 
 memory_limit(pod, container) := pod.memoryLimitBytes if not container.memoryLimitBytes
 
-# Batch pods, each with what is wanted of it. A rule without arguments, because it is worked out once for all that ask.
+# Batch pods, each with its configuration. A rule without arguments is evaluated once for all rules that use it.
 batch := [[pod, wish(pod)] | some pod in pods.active]
 
 # Undefined for a pod that is not batch. If the pod is configured, that configuration alone counts: it may say `none`.

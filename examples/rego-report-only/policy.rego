@@ -1,8 +1,8 @@
-# Tells pods' owners before something happens: memory close to the limit, and time lost to CFS throttling. It sets nothing: its METADATA grant
-# no knob, so that it could not if it wanted.
+# Warns pods' owners of memory close to the limit, and of time lost to CFS throttling. It sets nothing: its METADATA grant
+# no knob, so the host would refuse it.
 #
-# Each condition has two thresholds, one to come up and a lower one to go, so that a pod at the edge is not told of again and again. Which
-# containers were high the last time is in `input.state`; all else follows from what is measured now.
+# Each condition has two thresholds, one to begin and a lower one to end, so that a pod near a threshold does not get repeated events. Which
+# containers were high at the last evaluation is in `input.state`; everything else follows from the current samples.
 package qosm
 
 import data.qosm.lib.pods
@@ -60,7 +60,7 @@ settings contains report.warning(pod, "CPUThrottled", message) if {
 	message := text.line(["throttled at its CPU limit: ", concat(", ", throttled)])
 }
 
-# A process that the kernel ends inside a container shows nowhere else unless it was the container's first.
+# A process that the kernel kills inside a container is visible nowhere else unless it was the container's first.
 settings contains report.warning(pod, "ProcessKilled", message) if {
 	some pod in pods.active
 	killed := [text.line([kills, " in ", container.name]) |

@@ -8,7 +8,7 @@ grants := ["cpu-stat", "memory-stat", "pod-event"]
 
 web := testing.pod("default/web", [testing.container("app", {"memoryLimitBytes": 100 * units.mib})], {})
 
-# A tick at which the container uses so much of its 100 MiB, and remembers what it did the last time.
+# A tick at which the container uses this much of its 100 MiB, with the state of the last evaluation.
 at(mebibytes, state) := testing.document([web], {
 	"state": state,
 	"cpu": {},
@@ -19,7 +19,7 @@ was_high := {"memory": ["uid-of-default/web/app"], "cpu": []}
 
 calm := {"memory": [], "cpu": []}
 
-# What the next evaluation finds: sets become lists on the way.
+# The state that the next evaluation finds: sets have become lists.
 state(settings) := {signal: sort(keys) | some signal, keys in one.state} if {
 	some one in settings
 	one.state

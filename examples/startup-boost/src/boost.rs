@@ -1,4 +1,4 @@
-//! One container's boost: how much of it there is at which age.
+//! One container's boost: its amount by age.
 
 use qosm_sdk::{percent_of, scale};
 
@@ -9,21 +9,21 @@ const SECOND_USEC: u64 = 1_000_000;
 /// A boost under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Boost {
-    /// Time since the container started, as the ticks tell it.
+    /// Time since the container started, as the sum of the ticks' windows.
     pub(crate) age_usec: u64,
-    /// The container came after the tick that is to be counted next had begun.
+    /// The container started within the window of the next tick, which is not added to its age.
     pub(crate) is_fresh: bool,
 }
 
 impl Boost {
-    /// Lets time pass.
+    /// Adds a window to the age.
     pub(crate) fn age(&mut self, window_usec: u64) {
         if !std::mem::take(&mut self.is_fresh) {
             self.age_usec = self.age_usec.saturating_add(window_usec);
         }
     }
 
-    /// What is added to a quota now; `None` once all is given back.
+    /// The amount that is added to a quota now; `None` once the boost is over.
     pub(crate) fn extra(&self, base_usec: u64, config: &PodConfig) -> Option<u64> {
         let full = percent_of(base_usec, config.percent.saturating_sub(100));
         let decay = config.decay_seconds.saturating_mul(SECOND_USEC);

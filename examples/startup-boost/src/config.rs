@@ -1,4 +1,4 @@
-//! How operators and pods speak to the policy.
+//! The configuration by operators and pods.
 
 use qosm_sdk::{Description, Preset, Protocol, Trigger};
 use schemars::JsonSchema;

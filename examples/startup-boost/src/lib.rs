@@ -1,15 +1,15 @@
 //! Extra CPU for the first seconds of a container's life.
 //!
 //! Many programs need far more CPU while they start (class loading, just-in-time compilation, filling caches) than their limit,
-//! which is meant for the time after that, allows. A container of a pod that asks for it gets a higher CFS quota when it starts;
+//! which is meant for the time after that, allows. A container of a configured pod gets a higher CFS quota when it starts;
 //! after some seconds it is given back step by step.
 //!
-//! There is no clock: a boost's age is the sum of the windows between evaluations. That a container starts is seen by its id,
-//! which is a new one; what is there when the policy begins may have run for days and gets nothing, unless the policy's state
-//! says that its boost was under way.
+//! There is no clock: a boost's age is the sum of the windows between evaluations. A container that starts has a new id.
+//! Containers that run when the policy starts may have run for days and get no boost, unless the policy's state
+//! has a boost of theirs that was under way.
 //!
-//! Reading order: `config` (what is asked), `boost` (one container's boost), `memory` (what outlives a restart), and here: whose
-//! turn it is.
+//! Reading order: `config`, `boost` (one container's boost), `memory` (the state that survives a restart), and this file: which
+//! containers are boosted.
 
 mod boost;
 mod config;
@@ -29,7 +29,7 @@ use crate::memory::Ages;
 
 qosm_sdk::export!(StartupBoost);
 
-/// Ages are saved so often: a write to the journal each, and at most so much longer lasts a boost over a restart.
+/// Interval at which ages are saved. Each save is a write to the journal; a restart prolongs a boost by at most this time.
 const SAVE_EVERY_USEC: u64 = 5_000_000;
 
 /// The policy.
@@ -37,11 +37,11 @@ const SAVE_EVERY_USEC: u64 = 5_000_000;
 pub struct StartupBoost {
     config: Config,
     pods: Pods<PodConfig>,
-    /// Containers that have been seen at work.
+    /// Containers that have been seen running.
     seen: BTreeSet<ContainerId>,
     boosts: BTreeMap<ContainerId, Boost>,
     is_begun: bool,
-    /// Boosts from before the start; `None` once they have found their containers.
+    /// Boosts from before the start; `None` once they are assigned to their containers.
     restored: Option<Ages>,
     saved: Ages,
     unsaved_usec: u64,
@@ -92,7 +92,7 @@ impl Policy for StartupBoost {
 }
 
 impl StartupBoost {
-    /// Gives a boost to containers that have come to work since the last time.
+    /// Gives a boost to containers that have started since the last call.
     fn note_starts(&mut self) {
         let restored = self.restored.take();
         let mut seen = BTreeSet::new();
@@ -126,7 +126,7 @@ impl StartupBoost {
         for pod in self.pods.iter() {
             for container in &pod.containers {
                 let Some(boost) = self.boosts.get(&container.id).copied() else { continue };
-                // One whose quota cannot be read yet, or that has none, waits for it while its time runs.
+                // A container whose quota cannot be read yet, or that has none, waits for it while its boost ages.
                 let (quota, period) = baseline(Target::Container(container.id)).unwrap_or((0, 1));
                 match pod.config.as_ref().and_then(|config| boost.extra(quota, config)) {
                     Some(extra) => asked.push((Reverse(boost.age_usec), container.id, pod.id, quota, extra, period)),
@@ -147,7 +147,7 @@ impl StartupBoost {
             let raised = quota.saturating_add(extra);
             let reason = format!("{} % of its limit while it starts", scale(raised, 100, quota));
             wanted.insert(Target::Container(container), (raised, reason));
-            // The pod's own quota, where it has one, must not hold its containers back.
+            // The pod's own quota, if it has one, must not throttle its containers.
             if let Some((quota, pod_period)) = baseline(Target::Pod(pod)) {
                 let why = || (quota, "so that it does not hold back a container that starts".to_owned());
                 let (sum, _) = wanted.entry(Target::Pod(pod)).or_insert_with(why);
@@ -157,7 +157,7 @@ impl StartupBoost {
         wanted
     }
 
-    /// Saves ages when boosts begin and end, and now and then in between.
+    /// Saves ages when boosts begin and end, and every `SAVE_EVERY_USEC` in between.
     fn save<H: Host>(&mut self, host: &mut H) {
         let mut ages = Ages::new();
         for pod in self.pods.iter() {
@@ -179,7 +179,7 @@ impl StartupBoost {
     }
 }
 
-/// Tells the owner of a pod that asks for something that cannot be done.
+/// Rejects a pod whose configuration cannot take effect, with a message to its owner.
 fn unusable(pod: &Pod<PodConfig>) -> Option<Rejection> {
     let is_limited = pod.containers.iter().any(|container| container.cpu_limit_milli.is_some());
     (pod.config.is_some() && !is_limited).then(|| Rejection {

@@ -1,10 +1,10 @@
-//! What outlives the instance: how old the boosts are, by pod UID and container name, since ids do not outlive the agent.
+//! The state that survives the instance: the ages of boosts by pod UID and container name, since ids do not survive the agent.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Layout that this version writes; another one is not read.
+/// Version of the layout; other versions are not read.
 const VERSION: u32 = 1;
 
 /// Ages of boosts in microseconds, by [`key`].
@@ -16,19 +16,19 @@ struct Saved {
     ages: Ages,
 }
 
-/// Names a container beyond the life of its id.
+/// A container's name that survives its id.
 pub(crate) fn key(pod_uid: &str, container: &str) -> String {
     format!("{pod_uid}/{container}")
 }
 
 /// # Errors
 ///
-/// None that can be met: maps of text and numbers are JSON.
+/// None in practice: maps of text and numbers can be written as JSON.
 pub(crate) fn encode(ages: Ages) -> Result<Vec<u8>, String> {
     serde_json::to_vec(&Saved { version: VERSION, ages }).map_err(|error| error.to_string())
 }
 
-/// Nothing saved is no boosts; `None` where the bytes are not of this layout.
+/// No bytes mean no boosts; `None` if the bytes do not have this layout.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Ages> {
     if bytes.is_empty() {
         return Some(Ages::new());

@@ -1,4 +1,4 @@
-//! The cases in `cases/`, over the policy's own code. The engine's tests play the same files to the component.
+//! Runs the cases in `cases/` with the policy's native code. The engine's tests run the same files with the component.
 
 use qosm_sdk::testing::{Failures, Native, run_folder};
 use startup_boost::StartupBoost;

@@ -1,4 +1,4 @@
-//! What a restart of the agent, or a new version of the policy, does to boosts that are under way.
+//! Boosts that are under way survive a restart of the agent and a new version of the policy.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails its expectation should say so at once")]
 
@@ -21,7 +21,7 @@ fn web() -> PodFacts {
     PodFacts { config, containers: vec![app], ..mock::pod(1, "default", "web") }
 }
 
-/// An instance to which the pod was there from the start, or came later.
+/// An instance whose pod exists from the start, or comes later.
 fn started(host: &mut MockHost, comes_later: bool) -> Session<StartupBoost> {
     let mut policy = Session::default();
     policy.configure(host, "{}").unwrap();
@@ -55,7 +55,7 @@ fn a_boost_goes_on_where_it_was() {
 
     let mut third = started(&mut host, false);
     tick(&mut third, &mut host, 1);
-    // Once is enough.
+    // One start gets one boost.
     host.assert_free(APP, CPU_QUOTA);
 }
 

@@ -1,7 +1,7 @@
 //! Serves pods by the class that a company's own annotation gives them: `example.com/service-class: '{"policy": "gold"}'`.
 //!
-//! It shows how a protocol of one's own becomes qosm's: `protocol` declares annotations, a ConfigMap key, words and fields; the host
-//! hands over what holds for each pod; what is left is to act on it, here.
+//! It shows how to serve a protocol of one's own: `protocol` declares annotations, a ConfigMap key, presets and fields; the host
+//! passes the merged configuration of each pod, and this file applies it.
 
 mod protocol;
 
@@ -40,7 +40,7 @@ impl Policy for ServiceClass {
         for pod in self.pods.iter() {
             let config = pod.config.unwrap_or_default();
             let reason = format!("service class {}", config.policy);
-            // The pod's own group must not hold back what its containers have saved up.
+            // The pod's cgroup needs the sum of its containers' bursts, or it would throttle them.
             let of_pod = rows.get(&Target::Pod(pod.id)).filter(|row| row.baseline_quota_usec.is_some());
             let mut together = 0_u64;
             for container in &pod.containers {

@@ -50,7 +50,7 @@ pub struct PodConfig {
 /// The policy's description.
 pub(crate) fn description() -> Description {
     let protocol = Protocol::new()
-        // The first counts where a pod has both: the second is what older manifests have.
+        // The first counts if a pod has both; older manifests have the second.
         .annotation("example.com/service-class")
         .annotation("legacy.example.com/serviceClass")
         .config_map_key("service-class-config")

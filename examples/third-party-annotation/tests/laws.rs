@@ -1,4 +1,4 @@
-//! What holds for any pods.
+//! Properties that hold for all pods.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails its expectation should say so at once")]
 

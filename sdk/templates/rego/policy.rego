@@ -1,9 +1,9 @@
 # Slows containers down before they reach their memory limit: memory.high at a percentage of it.
 #
-# Above memory.high the kernel reclaims a container's memory and lets it wait for that, instead of ending it at the limit.
+# Above memory.high the kernel reclaims a container's memory and makes it wait, instead of ending it at the limit.
 #
-# Who asks for it: a pod's owner with the annotation `example.com/my-policy`, or an operator for many pods with the key
-# `my-policy-config` of the cluster's ConfigMap. Who does not ask is left alone.
+# A pod's owner enables it with the annotation `example.com/my-policy`, an operator for many pods with the key
+# `my-policy-config` of the cluster's ConfigMap. Other pods are left alone.
 package qosm
 
 import data.qosm.lib.knobs
@@ -52,7 +52,7 @@ settings contains knobs.hold(container, "memory.high", high, reason) if {
 	reason := text.line([percent, " % of the memory limit"])
 }
 
-# Tells the owner of a pod that asks for something that cannot be done.
+# Rejects a pod whose configuration cannot take effect, with a message to its owner.
 settings contains report.reject(pod, "percent", message) if {
 	some pod in pods.configured
 	pod.config.percent

@@ -12,7 +12,7 @@
 {{- define "qosm.pageMover" -}}{{ include "qosm.fullname" . }}-page-mover{{- end -}}
 {{- define "qosm.controller" -}}{{ include "qosm.fullname" . }}-controller{{- end -}}
 
-{{/* What never changes in the life of a release: selectors are immutable. Called with (list . "agent"). */}}
+{{/* Labels that never change during a release's life: selectors are immutable. Called with (list . "agent"). */}}
 {{- define "qosm.selectorLabels" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ $root.Chart.Name }}
@@ -20,14 +20,14 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* Labels of an object of no component. */}}
+{{/* Labels of an object that belongs to no component. */}}
 {{- define "qosm.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "qosm.commonLabels" . }}
 {{- end -}}
 
-{{/* Labels of an object of a component. Called with (list . "agent"). */}}
+{{/* Labels of an object that belongs to a component. Called with (list . "agent"). */}}
 {{- define "qosm.componentLabels" -}}
 {{ include "qosm.selectorLabels" . }}
 {{ include "qosm.commonLabels" (index . 0) }}
@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* "true" while pages are moved, by a DaemonSet of its own, else empty. */}}
+{{/* "true" while the page mover's DaemonSet moves pages, else empty. */}}
 {{- define "qosm.movesPages" -}}
 {{- $wish := .Values.agent.hostAccess.pageMigration -}}
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.memoryLocality.enabled) -}}true{{- end -}}
@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.nodeMemory.enabled) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The agent's capabilities, as a YAML list. Cgroup files belong to root: writing them takes none. */}}
+{{/* The agent's capabilities, as a YAML list. Cgroup files belong to root: writing them needs no capability. */}}
 {{- define "qosm.capabilities" -}}
 {{- $names := list -}}
 {{- if eq .Values.agent.hostAccess.shortPressureWindows "always" -}}
@@ -89,7 +89,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml (concat $names .Values.agent.extraCapabilities | uniq | sortAlpha) -}}
 {{- end -}}
 
-{{/* Of the agent: RuntimeDefault, Localhost or Unconfined. */}}
+{{/* The agent's seccomp type: RuntimeDefault, Localhost or Unconfined. */}}
 {{- define "qosm.seccomp" -}}
 {{- if ne .Values.agent.seccomp.type "auto" -}}
 {{ .Values.agent.seccomp.type }}
@@ -98,7 +98,7 @@ RuntimeDefault
 {{- end -}}
 {{- end -}}
 
-{{/* Of the page mover: runtimes' default profiles refuse move_pages(2). */}}
+{{/* The page mover's seccomp type: runtimes' default profiles refuse move_pages(2). */}}
 {{- define "qosm.pageMoverSeccomp" -}}
 {{- if ne .Values.pageMover.seccomp.type "auto" -}}
 {{ .Values.pageMover.seccomp.type }}
@@ -120,8 +120,8 @@ Localhost
 {{- if or (eq $wish "always") (and (eq $wish "auto") (.Capabilities.APIVersions.Has $api)) -}}true{{- end -}}
 {{- end -}}
 
-{{/* "true" while the controller publishes resources and evicts pods, else empty. With `auto` also until it has withdrawn everything: at the
-     first upgrade without colocation it still needs its rights, and knows by its annotation on the nodes what to take away. */}}
+{{/* "true" while the controller publishes resources and evicts pods, else empty. With `auto` also until the controller has withdrawn
+     everything: at the first upgrade without colocation it still needs its rights, and its annotation on the nodes lists what to withdraw. */}}
 {{- define "qosm.controlsColocation" -}}
 {{- $wish := .Values.controller.colocation -}}
 {{- if .Values.controller.enabled -}}
@@ -150,7 +150,7 @@ publish
 {{- end -}}
 {{- end -}}
 
-{{/* "true" while a Lease says which controller acts, else empty. */}}
+{{/* "true" while a Lease determines which controller acts, else empty. */}}
 {{- define "qosm.usesLease" -}}
 {{- if and .Values.controller.enabled (or (gt (int .Values.controller.replicas) 1) (include "qosm.controlsColocation" .) (include "qosm.nodeTopology" .)) -}}true{{- end -}}
 {{- end -}}
@@ -168,7 +168,7 @@ nri:
 {{- $confinement := .Values.agentConfig.confinement }}
 confinement:
   mode: {{ $confinement.mode }}
-  {{- /* What the chart mounts for modules is to be read, and what it grants is to be kept. */}}
+  {{- /* The agent has to read what the chart mounts for modules, and to keep the capabilities that the chart grants. */}}
   {{- $paths := $confinement.readPaths }}
   {{- range .Values.agent.extraVolumeMounts }}
   {{- $paths = append $paths .mountPath }}

@@ -1,9 +1,9 @@
 //! Slows containers down before they reach their memory limit: `memory.high` at a percentage of it.
 //!
-//! Above `memory.high` the kernel reclaims a container's memory and lets it wait for that, instead of ending it at the limit.
+//! Above `memory.high` the kernel reclaims a container's memory and makes it wait, instead of ending it at the limit.
 //!
-//! Who asks for it: a pod's owner with the annotation `example.com/my-policy`, or an operator for many pods with the key
-//! `my-policy-config` of the cluster's ConfigMap. Who does not ask is left alone.
+//! A pod's owner enables it with the annotation `example.com/my-policy`, an operator for many pods with the key
+//! `my-policy-config` of the cluster's ConfigMap. Other pods are left alone.
 
 use qosm_sdk::{
     Bound, Container, Description, Host, Pod, PodId, Pods, Policy, Preset, Protection, Protocol, Rejection, Target,
@@ -89,7 +89,7 @@ impl Policy for MyPolicy {
 }
 
 impl MyPolicy {
-    /// What `memory.high` of a container should be, and why; `None` = none of this policy's business.
+    /// The value of `memory.high` of a container, and the reason; `None` = the policy leaves the container alone.
     fn high(&self, pod: &Pod<PodConfig>, container: &Container) -> Option<(u64, String)> {
         let percent = pod.config.as_ref()?.percent;
         let limit = container.memory_limit_bytes.filter(|limit| limit >> 20 >= self.config.least_limit_mib)?;
@@ -97,7 +97,7 @@ impl MyPolicy {
     }
 }
 
-/// Tells the owner of a pod that asks for something that cannot be done.
+/// Rejects a pod whose configuration cannot take effect, with a message to its owner.
 fn unusable(pod: &Pod<PodConfig>) -> Option<Rejection> {
     let has_limit = pod.containers.iter().any(|container| container.memory_limit_bytes.is_some());
     (pod.config.is_some() && !has_limit).then(|| Rejection {
@@ -121,7 +121,7 @@ mod tests {
         PodFacts { config: config.into(), containers: vec![app], ..mock::pod(1, "default", "web") }
     }
 
-    /// What is held on the container once it is configured like this.
+    /// The value that is held on the container with this configuration.
     fn high(config: &str, pod: PodFacts) -> Result<Option<Value>, String> {
         let mut host = MockHost::default();
         let mut policy = Session::<MyPolicy>::default();

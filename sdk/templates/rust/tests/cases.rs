@@ -1,4 +1,4 @@
-//! The cases in `cases/`, played to the policy's own code. `qosm policy test` plays them to the component as well.
+//! Runs the cases in `cases/` with the policy's native code. `qosm policy test` runs them with the component as well.
 
 use my_policy::MyPolicy;
 use qosm_sdk::testing::{Failures, Native, run_folder};
