@@ -34,6 +34,21 @@ impl Download {
         Self { digests: format!("{address}.sha256sum"), address, member }
     }
 
+    /// A release of cosign.
+    pub(crate) fn of_cosign(version: &str) -> Self {
+        let release = format!("https://github.com/sigstore/cosign/releases/download/v{version}");
+        let address = format!("{release}/cosign-linux-{}", arch());
+        Self { digests: format!("{release}/cosign_checksums.txt"), address, member: None }
+    }
+
+    /// A release of crane.
+    pub(crate) fn of_crane(version: &str) -> Self {
+        let release = format!("https://github.com/google/go-containerregistry/releases/download/v{version}");
+        let machine = if arch() == "amd64" { "x86_64" } else { arch() };
+        let address = format!("{release}/go-containerregistry_Linux_{machine}.tar.gz");
+        Self { digests: format!("{release}/checksums.txt"), address, member: Some("crane".to_owned()) }
+    }
+
     /// A release of cargo-deny.
     pub(crate) fn of_cargo_deny(version: &str) -> Self {
         let name = format!("cargo-deny-{version}-{}-unknown-linux-musl", std::env::consts::ARCH);

@@ -1,5 +1,5 @@
-//! The programs of the registries and of their users: Debian's packages, packages for `go install`, a crate, and a small program of this
-//! project. All that is built is in the user's cache, by version.
+//! The programs of the registries and of their users: Debian's packages, releases that are downloaded if the server is in reach and else
+//! built by `go install`, a crate, and a small program of this project. All of them are in the user's cache, by version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::debian::{self, Packaged};
+use crate::download::Download;
 use crate::workspace::{self, Workspace, keep};
 use crate::{command, crates, go, setup};
 
 /// CNCF distribution, 2.8 in Debian 12. It is unpacked and not installed, because the installed package would start a registry.
 const REGISTRY: Packaged = ("docker-registry", "usr/bin", "docker-registry");
 
-/// A program that `go install` builds, with the version of its module.
+/// A program that `go install` can build, with the version of its module.
 struct OfGo {
     name: &'static str,
     package: &'static str,
@@ -63,8 +64,13 @@ impl Programs {
         setup::program("htpasswd", "passwords for the registries", "apache2-utils")?;
         setup::program("skopeo", "a tool for registries", "skopeo")?;
         debian::unpack(&cache.join("debian"), &[REGISTRY], "the registries")?;
-        for tool in [CRANE, COSIGN] {
+        for (tool, release) in
+            [(CRANE, Download::of_crane(CRANE.version)), (COSIGN, Download::of_cosign(COSIGN.version))]
+        {
             once(&cache, tool.name, tool.version, |fresh| {
+                if release.is_had(fresh) {
+                    return Ok(());
+                }
                 go::install(&format!("{}@v{}", tool.package, tool.version), fresh)
             })?;
         }
