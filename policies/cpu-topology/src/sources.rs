@@ -6,12 +6,15 @@ use cpu_sets::{
     AnnotationError, Cpu, CpuSet, RESERVATION, RESOURCE_STATUS, Reservation, ResourceStatus, SYSTEM_QOS, SystemQos,
 };
 use qosm_sdk::{
-    ContainerId, ContainerKind, ContainerState, Host, NodeObjectFacts, PodFacts, PodId, QosClass, Topology,
+    Container, ContainerId, ContainerKind, ContainerState, Host, NodeObjectFacts, PodFacts, PodId, QosClass, Topology,
 };
 
 use crate::assign::{Manager, Pod};
 use crate::placement::Wish;
 use crate::request::{CPUSET_SCHEDULER, NUMA_SPEC, NodeRules, RESOURCE_SPEC, Spec};
+
+/// Extended resource of batch pods, in thousandths of a CPU. Source: koordinator `apis/extension/resource.go`.
+const BATCH_CPU: &str = "kubernetes.io/batch-cpu";
 
 /// The cached facts, with the generation of each source; `None` before the first read.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +40,8 @@ pub(crate) struct Sources {
 #[derive(Clone, Debug)]
 struct Known {
     facts: PodFacts,
+    /// `spec.resources.requests.cpu`, the pod-level request, in thousandths of a CPU.
+    pod_request_milli: Option<u64>,
     status: ResourceStatus,
     spec: Spec,
     /// Whether the annotation `cpuset-scheduler` is `true`.
@@ -55,6 +60,7 @@ impl Sources {
                 None => {
                     let known = Known {
                         facts,
+                        pod_request_milli: None,
                         status: ResourceStatus::default(),
                         spec: Spec::default(),
                         asks: false,
@@ -74,6 +80,7 @@ impl Sources {
             self.objects_seen = generation;
             for object in host.pod_objects() {
                 if let Some(known) = self.pods.get_mut(&object.pod) {
+                    known.pod_request_milli = object.cpu_request_milli;
                     known.read(&object.annotations);
                 }
             }
@@ -144,7 +151,7 @@ impl Sources {
             id: known.facts.id,
             uid: known.facts.uid.clone(),
             given: known.status.cpus.clone(),
-            request_milli: known.cpu_milli(),
+            request_milli: known.request_milli(),
             // The kubelet has chosen already. It rewrites its choice every ten seconds, so this policy does not compete with it.
             cpu_milli: if chooses && known.asks_for_cpus() && !self.is_the_kubelets(known) {
                 known.cpu_milli()
@@ -224,12 +231,46 @@ impl Known {
         self.status.cpus.is_empty() && matches!(self.class(), Some(QosClass::Lse | QosClass::Lsr))
     }
 
-    /// Sum of the CPU requests (or else limits) of its regular and sidecar containers, in thousandths of a CPU.
+    /// CPUs that this node gives the pod, in thousandths of a CPU: the pod-level request, or else the sum of its regular and sidecar
+    /// containers. Init containers do not count: they end, and CPUs of the pod's own last for its lifetime.
     fn cpu_milli(&self) -> u64 {
         let stays = |kind| matches!(kind, ContainerKind::Regular | ContainerKind::Sidecar);
         let staying = self.facts.containers.iter().filter(|container| stays(container.kind));
-        staying.filter_map(|container| container.cpu_request_milli.or(container.cpu_limit_milli)).sum()
+        self.pod_request_milli.unwrap_or_else(|| staying.map(cpu_request).sum())
     }
+
+    /// The request that the scheduler counts, in thousandths of a CPU: with init containers and overhead, and for a pod of class BE also
+    /// `batch-cpu`.
+    fn request_milli(&self) -> u64 {
+        let containers = &self.facts.containers;
+        let own = self.pod_request_milli.unwrap_or_else(|| effective(containers, cpu_request));
+        let batch = if self.class() == Some(QosClass::Be) { effective(containers, batch_cpu_request) } else { 0 };
+        own.saturating_add(self.facts.cpu_overhead_milli).saturating_add(batch)
+    }
+}
+
+/// The request of a pod's containers: the sum of regular containers and sidecars, or more if an init container needs more together with
+/// the sidecars before it. Kubernetes: `component-helpers/resource/helpers.go`.
+fn effective(containers: &[Container], request: impl Fn(&Container) -> u64) -> u64 {
+    let (mut regular, mut sidecars, mut peak) = (0_u64, 0_u64, 0_u64);
+    for container in containers {
+        let request = request(container);
+        match container.kind {
+            ContainerKind::Regular => regular = regular.saturating_add(request),
+            ContainerKind::Sidecar => sidecars = sidecars.saturating_add(request),
+            ContainerKind::Init => peak = peak.max(sidecars.saturating_add(request)),
+        }
+    }
+    regular.saturating_add(sidecars).max(peak)
+}
+
+fn cpu_request(container: &Container) -> u64 {
+    container.cpu_request_milli.or(container.cpu_limit_milli).unwrap_or(0)
+}
+
+fn batch_cpu_request(container: &Container) -> u64 {
+    let batch = container.extended_resources.iter().find(|resource| resource.name == BATCH_CPU);
+    batch.and_then(|resource| resource.request.or(resource.limit)).unwrap_or(0)
 }
 
 fn value<'a>(annotations: &'a [(String, String)], key: &str) -> Option<&'a str> {
