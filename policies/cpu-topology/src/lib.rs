@@ -33,7 +33,7 @@ use qosm_sdk::{Description, EventKind, Host, Level, NoConfig, Pod, PodId, Policy
 use crate::assign::{Assigned, Node, assign, pinned};
 use crate::choose::{Ground, choose};
 use crate::config::Settings;
-use crate::placement::{Machine, Pin, Placements, Why};
+use crate::placement::{Machine, Pin, Placements, Why, Wish};
 use crate::pools::{Pools, Taken};
 use crate::request::{BindPolicy, Spec};
 use crate::sources::Sources;
@@ -48,6 +48,8 @@ pub struct CpuTopology {
     placements: Placements,
     is_restored: bool,
     saved: Vec<u8>,
+    /// The CPUs that this node chose for a reservation by quantity.
+    reserved: CpuSet,
     /// Whether all pods have been seen; `false` until the first evaluation has placed pods.
     has_looked: bool,
     /// Findings that were logged and still apply.
@@ -90,10 +92,10 @@ impl Policy for CpuTopology {
         let system = self.sources.system.excluded();
         let kubelets = self.sources.kubelets();
         let mut findings = self.sources.faults();
-        let reserved = self.reserved(&kubelets, &mut findings);
+        let wishes = self.sources.wishes(self.settings.choose);
+        let reserved = self.reserved(&kubelets, &wishes, &mut findings);
         let kept = kubelets.union(&reserved).union(&system).union(&self.sources.reserved);
         let machine = Machine { cpus: &self.sources.cpus, kept, rules: self.sources.rules };
-        let wishes = self.sources.wishes(self.settings.choose);
         let pins = self.placements.place(&machine, &wishes, self.has_looked);
         self.has_looked = true;
 
@@ -140,28 +142,34 @@ fn event(why: Why) -> String {
 }
 
 impl CpuTopology {
-    /// CPUs kept from pods: those that the node's annotation names, or as many as it reserves, chosen close together.
-    fn reserved(&self, kubelets: &CpuSet, findings: &mut BTreeSet<String>) -> CpuSet {
+    /// CPUs kept from pods: those that the node's annotation names, or as many as it reserves, chosen close together. CPUs of pinned pods
+    /// are chosen only if there are too few others, and a choice stays while it spares pinned pods and has the right number.
+    fn reserved(&mut self, kubelets: &CpuSet, wishes: &[Wish], findings: &mut BTreeSet<String>) -> CpuSet {
         let reservation = &self.sources.reservation;
         let count = usize::try_from(reservation.cpu_milli.div_ceil(1000)).unwrap_or(usize::MAX);
         if !reservation.cpus.is_empty() || count == 0 {
             return reservation.cpus.clone();
         }
         let online: CpuSet = self.sources.cpus.iter().map(|cpu| cpu.id).collect();
-        let ground = Ground {
-            machine: &self.sources.cpus,
-            free: online.difference(kubelets).difference(&self.sources.system.excluded()),
-            avoided: CpuSet::default(),
-            strategy: self.sources.rules.strategy,
+        let allowed = online.difference(kubelets).difference(&self.sources.system.excluded());
+        let unpinned = allowed.difference(&self.placements.pinned(wishes));
+        if self.reserved.len() == count && self.reserved.is_subset(&unpinned) {
+            return self.reserved.clone();
+        }
+        let among = |free: CpuSet| {
+            let strategy = self.sources.rules.strategy;
+            let ground = Ground { machine: &self.sources.cpus, free, avoided: CpuSet::default(), strategy };
+            choose(&ground, Spec { bind: BindPolicy::FullPCpus, ..Spec::default() }, count)
         };
-        let spec = Spec { bind: BindPolicy::FullPCpus, ..Spec::default() };
-        choose(&ground, spec, count).unwrap_or_else(|refusal| {
+        let chosen = among(unpinned).or_else(|_| among(allowed)).unwrap_or_else(|refusal| {
             findings.insert(format!(
                 "{}m of CPU are reserved on the node and are kept from no pod: {refusal}",
                 reservation.cpu_milli
             ));
             CpuSet::default()
-        })
+        });
+        self.reserved.clone_from(&chosen);
+        chosen
     }
 
     fn pin<H: Host>(&self, host: &mut H, pod: PodId, cpus: &CpuSet, pin: Option<&Pin>) {

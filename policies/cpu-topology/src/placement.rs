@@ -111,16 +111,26 @@ pub struct Machine<'a> {
 impl Wish {
     /// Why the pod's annotation cannot come from the scheduler; `None` if it is plausible.
     fn disbelief(&self, kept: &CpuSet) -> Option<Why> {
-        let (given, milli) = (self.given.len(), self.request_milli);
-        if u64::try_from(given).is_ok_and(|given| given > milli.div_ceil(1000)) {
-            Some(Why::MoreThanRequested { given, milli })
+        if self.has_too_many() {
+            Some(Why::MoreThanRequested { given: self.given.len(), milli: self.request_milli })
         } else {
             self.given.iter().any(|cpu| kept.contains(cpu)).then_some(Why::Kept)
         }
     }
+
+    /// Whether the annotation names more CPUs than the pod requests.
+    fn has_too_many(&self) -> bool {
+        u64::try_from(self.given.len()).is_ok_and(|given| given > self.request_milli.div_ceil(1000))
+    }
 }
 
 impl Placements {
+    /// The CPUs that pods are pinned to: those of plausible annotations in `wishes`, and all choices of this node.
+    pub fn pinned(&self, wishes: &[Wish]) -> CpuSet {
+        let given = wishes.iter().filter(|wish| !wish.has_too_many()).flat_map(|wish| wish.given.iter());
+        given.chain(self.chosen.values().flat_map(CpuSet::iter)).collect()
+    }
+
     /// Determines what each pod is pinned to. `forget`: whether choices for pods that are not in `wishes` are dropped. It is `false` at the
     /// first evaluation only, when some pods may not be known yet.
     pub fn place(&mut self, machine: &Machine<'_>, wishes: &[Wish], forget: bool) -> BTreeMap<PodId, Pin> {
@@ -287,6 +297,16 @@ mod tests {
             place(&mut placements, "4", &[wish(1, "4-5", 0)]),
             ["its resource-status has CPUs that are kept from pods or are the kubelet's, which no scheduler gives"]
         );
+    }
+
+    #[test]
+    fn pinned_cpus_are_those_of_plausible_annotations_and_of_choices() {
+        let mut placements = Placements::default();
+        let greedy = Wish { request_milli: 1000, ..wish(3, "12-15", 0) };
+        let wishes = [wish(1, "", 2), wish(2, "8-9", 0), greedy];
+        assert_eq!(placements.pinned(&wishes), set("8-9"));
+        place(&mut placements, "", &wishes);
+        assert_eq!(placements.pinned(&wishes), set("8-9").union(&placements.chosen["uid-1"]));
     }
 
     #[test]
