@@ -113,10 +113,22 @@ impl Policy for CpuTopology {
         let mut events = BTreeMap::new();
         for (id, pod) in &pods {
             let pin = pins.get(id);
-            if let Some(Pin::None(why)) = pin {
-                let message = event(*why);
-                host.remark(Target::Pod(*id), "cpuset.cpus", &message);
-                events.insert(*id, message);
+            let faults = self.sources.faults_of(*id).cloned();
+            let unmet = match pin {
+                Some(Pin::None(why)) => Some(event(*why)),
+                _ => None,
+            };
+            if let Some(message) = &unmet {
+                host.remark(Target::Pod(*id), "cpuset.cpus", message);
+            }
+            let messages: Vec<String> = faults.chain(unmet).collect();
+            if !messages.is_empty() {
+                events.insert(*id, messages.join("; "));
+            }
+            // A guess could take a pod away from the CPUs that the scheduler gave it.
+            if self.sources.is_unknown(*id) {
+                self.keep(host, *id);
+                continue;
             }
             match assign(pod, pin, &node) {
                 Assigned::Pinned(cpus) => self.pin(host, *id, &cpus, pin),
@@ -192,6 +204,11 @@ impl CpuTopology {
         for target in self.targets(pod) {
             host.set_cpus(target, &cpus, reason);
         }
+    }
+
+    /// Keeps all that the pod and its containers have.
+    fn keep<H: Host>(&self, host: &mut H, pod: PodId) {
+        std::iter::once(Target::Pod(pod)).chain(self.targets(pod)).for_each(|target| host.keep(target));
     }
 
     fn targets(&self, pod: PodId) -> Vec<Target> {

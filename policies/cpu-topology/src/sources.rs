@@ -43,9 +43,12 @@ struct Known {
     /// `spec.resources.requests.cpu`, the pod-level request, in thousandths of a CPU.
     pod_request_milli: Option<u64>,
     status: ResourceStatus,
+    /// Whether the annotation of `status` was once readable or absent.
+    is_read: bool,
     spec: Spec,
     /// Whether the annotation `cpuset-scheduler` is `true`.
     asks: bool,
+    /// Faults in the pod's annotations, until they are corrected.
     faults: BTreeSet<String>,
 }
 
@@ -62,6 +65,7 @@ impl Sources {
                         facts,
                         pod_request_milli: None,
                         status: ResourceStatus::default(),
+                        is_read: false,
                         spec: Spec::default(),
                         asks: false,
                         faults: BTreeSet::new(),
@@ -129,7 +133,21 @@ impl Sources {
 
     /// Faults in the annotations and labels of the node and its pods, one line each.
     pub(crate) fn faults(&self) -> BTreeSet<String> {
-        self.node_faults.iter().chain(self.pods.values().flat_map(|known| &known.faults)).cloned().collect()
+        let of_pod = |known: &Known| {
+            let Known { facts: PodFacts { namespace, name, .. }, faults, .. } = known;
+            faults.iter().map(|fault| format!("pod {namespace}/{name}: {fault}")).collect::<Vec<_>>()
+        };
+        self.node_faults.iter().cloned().chain(self.pods.values().flat_map(of_pod)).collect()
+    }
+
+    /// Faults in the annotations of a pod.
+    pub(crate) fn faults_of(&self, pod: PodId) -> impl Iterator<Item = &String> {
+        self.pods.get(&pod).into_iter().flat_map(|known| &known.faults)
+    }
+
+    /// Whether it is unknown which CPUs the scheduler gave the pod: its annotation has never been readable.
+    pub(crate) fn is_unknown(&self, pod: PodId) -> bool {
+        self.pods.get(&pod).is_some_and(Known::is_unknown)
     }
 
     /// The active pods, for which CPUs are decided.
@@ -146,7 +164,7 @@ impl Sources {
 
     /// The active pods that were given CPUs by the scheduler, or (if `chooses`) ask this node for CPUs.
     pub(crate) fn wishes(&self, chooses: bool) -> Vec<Wish> {
-        let active = self.pods.values().filter(|known| known.facts.active);
+        let active = self.pods.values().filter(|known| known.facts.active && !known.is_unknown());
         let wish = |known: &Known| Wish {
             id: known.facts.id,
             uid: known.facts.uid.clone(),
@@ -201,14 +219,18 @@ impl Sources {
 impl Known {
     fn read(&mut self, annotations: &[(String, String)]) {
         self.faults.clear();
-        let of = format!("pod {}/{}", self.facts.namespace, self.facts.name);
-        let mut fault = |error: AnnotationError| {
-            self.faults.insert(format!("{of}: {error}; until it is mended, what it said before counts"));
-        };
         match value(annotations, RESOURCE_STATUS).map_or(Ok(ResourceStatus::default()), ResourceStatus::parse) {
-            Ok(status) => self.status = status,
-            Err(error) => fault(error),
+            Ok(status) => (self.status, self.is_read) = (status, true),
+            Err(error) if self.is_read => {
+                self.faults.insert(format!("{error}; its former value counts until it is corrected"));
+            }
+            Err(error) => {
+                self.faults.insert(format!("{error}; the pod's CPUs are not changed until it is corrected"));
+            }
         }
+        let mut fault = |error: AnnotationError| {
+            self.faults.insert(format!("{error}; its former value counts until it is corrected"));
+        };
         let numa = value(annotations, NUMA_SPEC).map_or(Ok(None), Spec::parse_numa);
         match value(annotations, RESOURCE_SPEC).map_or(Ok(Spec::default()), Spec::parse) {
             Ok(spec) => self.spec = Spec { numa: self.spec.numa, ..spec },
@@ -219,6 +241,11 @@ impl Known {
             Err(error) => fault(error),
         }
         self.asks = value(annotations, CPUSET_SCHEDULER).is_some_and(|word| word.eq_ignore_ascii_case("true"));
+    }
+
+    /// Whether the annotation of `status` can be read neither now nor before; without a Pod object there is no annotation.
+    fn is_unknown(&self) -> bool {
+        !self.is_read && !self.faults.is_empty()
     }
 
     /// The declared class. A pod that declares none, but has or asks for CPUs of its own, is LSR.
