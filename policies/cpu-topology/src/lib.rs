@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cpu_sets::{CpuSet, RESOURCE_STATUS};
 use qosm_sdk::{Description, EventKind, Host, Level, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick};
 
-use crate::assign::{Assigned, Node, assign, pinned};
+use crate::assign::{Assigned, Node, Share, assign, pinned};
 use crate::choose::{Ground, choose};
 use crate::config::Settings;
 use crate::placement::{Machine, Pin, Placements, Why, Wish};
@@ -138,7 +138,13 @@ impl Policy for CpuTopology {
                         "pod {} keeps the CPUs that it has: of the {share} none is left",
                         self.sources.name(*id)
                     ));
-                    self.targets(*id).into_iter().for_each(|target| host.keep(target));
+                    self.keep(host, *id);
+                    // The quota is lifted only while the CPUs are the limit.
+                    if share != Share::Given {
+                        for target in self.with_containers(*id) {
+                            host.release_quota(target);
+                        }
+                    }
                 }
                 Assigned::Left => {}
             }
@@ -193,7 +199,7 @@ impl CpuTopology {
         self.set(host, pod, cpus, &reason);
         if self.settings.lift_quota {
             let lifted = format!("pinned to CPUs {cpus}, which are its limit");
-            for target in std::iter::once(Target::Pod(pod)).chain(self.targets(pod)) {
+            for target in self.with_containers(pod) {
                 host.set_quota(target, None, &lifted);
             }
         }
@@ -208,7 +214,11 @@ impl CpuTopology {
 
     /// Keeps all that the pod and its containers have.
     fn keep<H: Host>(&self, host: &mut H, pod: PodId) {
-        std::iter::once(Target::Pod(pod)).chain(self.targets(pod)).for_each(|target| host.keep(target));
+        self.with_containers(pod).for_each(|target| host.keep(target));
+    }
+
+    fn with_containers(&self, pod: PodId) -> impl Iterator<Item = Target> {
+        std::iter::once(Target::Pod(pod)).chain(self.targets(pod))
     }
 
     fn targets(&self, pod: PodId) -> Vec<Target> {
