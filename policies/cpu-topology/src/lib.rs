@@ -11,7 +11,7 @@
 //! // Two NUMA nodes of four cores with two threads.
 //! let cpus = machine(2, 4, 2);
 //! let on = Machine { cpus: &cpus, ..Machine::default() };
-//! let redis = Wish { id: 1, uid: "7f0c".into(), cpu_milli: 4000, ..Wish::default() };
+//! let redis = Wish { id: 1, uid: "7f0c".into(), cpu_milli: Some(4000), ..Wish::default() };
 //! let pins = Placements::default().place(&on, &[redis], true);
 //! assert_eq!(pins[&1].cpus().map(ToString::to_string), Some("0-3".to_owned()), "whole cores of one NUMA node");
 //! ```
@@ -116,6 +116,7 @@ impl Policy for CpuTopology {
             let faults = self.sources.faults_of(*id).cloned();
             let unmet = match pin {
                 Some(Pin::None(why)) => Some(event(*why)),
+                None if self.settings.choose && self.sources.asks_in_vain(*id) => Some(event(Why::Class)),
                 _ => None,
             };
             if let Some(message) = &unmet {

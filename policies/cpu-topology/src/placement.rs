@@ -7,7 +7,7 @@ use qosm_sdk::PodId;
 use serde::{Deserialize, Serialize};
 
 use crate::choose::{Ground, Refusal, choose};
-use crate::request::{Exclusive, NodeRules, Spec};
+use crate::request::{CPUSET_SCHEDULER, Exclusive, NodeRules, Spec};
 
 /// What a pod asks for in terms of CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub struct Wish {
     pub given: CpuSet,
     /// Sum of the CPU requests of its containers, in thousandths of a CPU. The scheduler never assigns more.
     pub request_milli: u64,
-    /// CPUs that the pod asks to be pinned to, in thousandths of a CPU; 0 if it asks for none.
-    pub cpu_milli: u64,
+    /// CPUs that the pod asks this node to pin it to, in thousandths of a CPU; `None` if it does not ask.
+    pub cpu_milli: Option<u64>,
     /// How the CPUs are chosen.
     pub spec: Spec,
 }
@@ -40,7 +40,9 @@ pub enum Pin {
 /// Why a pod that asks for CPUs of its own is not pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The pod does not request a whole number of CPUs.
+    /// The pod asks for CPUs by the annotation `cpuset-scheduler`, which does not count for its class.
+    Class,
+    /// The pod does not request a whole number of CPUs, or none.
     NotWhole {
         /// The request, in thousandths of a CPU.
         milli: u64,
@@ -61,6 +63,11 @@ pub enum Why {
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Class => write!(
+                f,
+                "annotation `{CPUSET_SCHEDULER}` counts for pods of class LSE, LSR or without a class: change the pod's label `koordinator.sh/qosClass` to LSR, or remove the annotation"
+            ),
+            Self::NotWhole { milli: 0 } => f.write_str("it requests no CPU: request a multiple of 1000m"),
             Self::NotWhole { milli } => {
                 write!(
                     f,
@@ -138,7 +145,7 @@ impl Placements {
         let usable = online.difference(&machine.kept);
         if forget {
             let asks = |uid: &String| {
-                wishes.iter().any(|wish| wish.uid == *uid && wish.given.is_empty() && wish.cpu_milli > 0)
+                wishes.iter().any(|wish| wish.uid == *uid && wish.given.is_empty() && wish.cpu_milli.is_some())
             };
             self.chosen.retain(|uid, _| asks(uid));
         }
@@ -150,10 +157,8 @@ impl Placements {
         let mut pins = BTreeMap::new();
         for wish in wishes {
             let pin = if wish.given.is_empty() {
-                if wish.cpu_milli == 0 {
-                    continue;
-                }
-                self.choose(machine, wishes, wish, &free_of_others)
+                let Some(milli) = wish.cpu_milli else { continue };
+                self.choose(machine, wishes, wish, milli, &free_of_others)
             } else {
                 wish.disbelief(&machine.kept).map_or_else(|| Pin::Given(wish.given.clone()), Pin::None)
             };
@@ -162,12 +167,12 @@ impl Placements {
         pins
     }
 
-    fn choose(&mut self, machine: &Machine<'_>, wishes: &[Wish], wish: &Wish, usable: &CpuSet) -> Pin {
-        let count = match usize::try_from(wish.cpu_milli / 1000) {
-            Ok(count) if wish.cpu_milli.is_multiple_of(1000) => count,
+    fn choose(&mut self, machine: &Machine<'_>, wishes: &[Wish], wish: &Wish, milli: u64, usable: &CpuSet) -> Pin {
+        let count = match usize::try_from(milli / 1000) {
+            Ok(count) if milli > 0 && milli.is_multiple_of(1000) => count,
             _ => {
                 self.chosen.remove(&wish.uid);
-                return Pin::None(Why::NotWhole { milli: wish.cpu_milli });
+                return Pin::None(Why::NotWhole { milli });
             }
         };
         if let Some(cpus) = self.chosen.get(&wish.uid).filter(|cpus| cpus.len() == count) {
@@ -254,7 +259,8 @@ mod tests {
     fn wish(id: u32, given: &str, cpus: u64) -> Wish {
         let given = set(given);
         let request_milli = 1000 * cpus.max(u64::try_from(given.len()).unwrap());
-        Wish { id, uid: format!("uid-{id}"), given, request_milli, cpu_milli: cpus * 1000, spec: Spec::default() }
+        let cpu_milli = Some(cpus * 1000).filter(|milli| *milli > 0);
+        Wish { id, uid: format!("uid-{id}"), given, request_milli, cpu_milli, spec: Spec::default() }
     }
 
     fn place(placements: &mut Placements, kept: &str, wishes: &[Wish]) -> Vec<String> {
@@ -322,9 +328,12 @@ mod tests {
         let mut placements = Placements::default();
         assert_eq!(place(&mut placements, "", &[wish(1, "", 2)]), ["0-1"]);
         assert_eq!(place(&mut placements, "", &[wish(1, "", 4)]), ["0-3"]);
-        let half = Wish { cpu_milli: 1500, ..wish(1, "", 0) };
+        let half = Wish { cpu_milli: Some(1500), ..wish(1, "", 0) };
         let said = "it asks for 1500m of CPU, and only whole CPUs can be its own: request a multiple of 1000m";
         assert_eq!(place(&mut placements, "", std::slice::from_ref(&half)), [said]);
+        let none = Wish { cpu_milli: Some(0), ..wish(1, "", 0) };
+        let said = "it requests no CPU: request a multiple of 1000m";
+        assert_eq!(place(&mut placements, "", std::slice::from_ref(&none)), [said]);
         assert_eq!(place(&mut placements, "", &[wish(1, "", 17)]), ["only 16 CPUs are free"]);
     }
 

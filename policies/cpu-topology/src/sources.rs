@@ -171,14 +171,16 @@ impl Sources {
             given: known.status.cpus.clone(),
             request_milli: known.request_milli(),
             // The kubelet has chosen already. It rewrites its choice every ten seconds, so this policy does not compete with it.
-            cpu_milli: if chooses && known.asks_for_cpus() && !self.is_the_kubelets(known) {
-                known.cpu_milli()
-            } else {
-                0
-            },
+            cpu_milli: (chooses && known.asks_for_cpus() && !self.is_the_kubelets(known)).then(|| known.cpu_milli()),
             spec: known.spec,
         };
-        active.map(wish).filter(|wish| !wish.given.is_empty() || wish.cpu_milli > 0).collect()
+        active.map(wish).filter(|wish| !wish.given.is_empty() || wish.cpu_milli.is_some()).collect()
+    }
+
+    /// Whether the pod asks for CPUs by the annotation `cpuset-scheduler` and is of a class for which that does not count.
+    pub(crate) fn asks_in_vain(&self, pod: PodId) -> bool {
+        let asks = |known: &Known| known.asks && !known.is_unknown() && known.status.cpus.is_empty();
+        self.pods.get(&pod).is_some_and(|known| asks(known) && !known.asks_for_cpus() && !self.is_the_kubelets(known))
     }
 
     /// Whether the kubelet gave exclusive CPUs to a container of this pod.

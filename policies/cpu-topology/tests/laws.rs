@@ -91,7 +91,7 @@ fn situation() -> impl Strategy<Value = Situation> {
                         uid: format!("uid-{id}"),
                         given,
                         request_milli,
-                        cpu_milli: cpu * 1000,
+                        cpu_milli: Some(cpu * 1000).filter(|milli| *milli > 0),
                         spec,
                     });
                 }
@@ -116,7 +116,7 @@ proptest! {
         prop_assert!(given.iter().all(|cpu| !situation.kept.contains(cpu)));
         for (id, pin) in &pins {
             let Pin::Chosen(cpus) = pin else { continue };
-            let wanted = situation.wishes.iter().find(|wish| wish.id == *id).unwrap().cpu_milli / 1000;
+            let wanted = situation.wishes.iter().find(|wish| wish.id == *id).unwrap().cpu_milli.unwrap() / 1000;
             prop_assert_eq!(cpus.len() as u64, wanted);
             for cpu in cpus.iter() {
                 prop_assert!(seen.insert(cpu) && !given.contains(cpu) && !situation.kept.contains(cpu));
