@@ -138,9 +138,14 @@ impl Strategy {
     }
 }
 
+/// The value of a field. Names match in any letter case, and the last one counts, as in koordinator's decoder.
+fn field<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    fields.iter().rfind(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
 /// The object under `key`; `Err` with the value if it is not an object.
 fn object<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<Option<&'a Map<String, Value>>, &'a Value> {
-    match fields.get(key) {
+    match field(fields, key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object)),
         Some(value) => Err(value),
@@ -149,7 +154,7 @@ fn object<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<Option<&'a Ma
 
 fn read_policy(fields: &Map<String, Value>, last: CpuPolicy, faults: &mut Vec<Fault>) -> CpuPolicy {
     let word = match object(fields, "policies") {
-        Ok(policies) => policies.and_then(|policies| policies.get("cpuPolicy")),
+        Ok(policies) => policies.and_then(|policies| field(policies, "cpuPolicy")),
         Err(value) => {
             let (field, value) = ("policies".to_owned(), value.to_string());
             faults.push(Fault { field, value, way_out: "give an object" });
@@ -203,14 +208,14 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn read<T>(
         &mut self,
-        field: &str,
+        name: &str,
         last: Option<T>,
         way_out: &'static str,
         parse: impl Fn(&Value) -> Option<T>,
     ) -> Option<T> {
-        let value = self.given.get(field).filter(|value| !value.is_null())?;
+        let value = field(self.given, name).filter(|value| !value.is_null())?;
         parse(value).or_else(|| {
-            let field = format!("{}.cpuQOS.{field}", self.key);
+            let field = format!("{}.cpuQOS.{name}", self.key);
             self.faults.push(Fault { field, value: value.to_string(), way_out });
             last
         })
@@ -253,6 +258,16 @@ mod tests {
         assert_eq!(strategy.class(Class::Be), be);
         assert_eq!(strategy.class(Class::System), CpuQos { enable: Some(false), ..CpuQos::default() });
         assert_eq!((strategy.class(Class::Ls), strategy.class(Class::Lsr)), Default::default());
+    }
+
+    #[test]
+    fn field_names_match_in_any_letter_case() {
+        let strategy = read(
+            r#"{"Policies": {"cpupolicy": "coreSched"}, "beclass": {"cpuqos": {"Enable": true, "GROUPIDENTITY": -1, "schedidle": 1}}}"#,
+        );
+        assert_eq!(strategy.policy, CpuPolicy::CoreSched);
+        let be = CpuQos { enable: Some(true), group_identity: Some(-1), sched_idle: Some(true), ..CpuQos::default() };
+        assert_eq!(strategy.class(Class::Be), be);
     }
 
     #[test]
