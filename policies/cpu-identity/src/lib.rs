@@ -34,7 +34,7 @@ use qosm_sdk::{Description, Host, Level, Pod, PodId, Pods, Policy, Rejection, Ti
 
 pub use crate::config::PodConfig;
 use crate::config::Settings;
-use crate::rule::Rule;
+use crate::rule::{POLICY_LABEL, Rule};
 use crate::strategy::{CpuPolicy, Strategy};
 use crate::upstream::Missing;
 
@@ -66,8 +66,9 @@ impl Policy for CpuIdentity {
     }
 
     fn pods<H: Host>(&mut self, _: &mut H, upserted: Vec<Pod<PodConfig>>, removed: &[PodId]) -> Vec<Rejection> {
+        let rejections = upserted.iter().filter_map(rejection).collect();
         self.pods.update(upserted, removed);
-        Vec::new()
+        rejections
     }
 
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
@@ -99,6 +100,12 @@ impl Policy for CpuIdentity {
         }
         Ok(())
     }
+}
+
+fn rejection(pod: &Pod<PodConfig>) -> Option<Rejection> {
+    let word = rule::unknown_policy(&pod.facts)?;
+    let message = format!("it is `{word}`; write `exclusive` or `none`, or remove it");
+    Some(Rejection { pod: pod.facts.id, field: format!("label {POLICY_LABEL}"), message })
 }
 
 impl CpuIdentity {
@@ -216,6 +223,22 @@ mod tests {
         assert_eq!(run.tick(core).len(), 1);
         run.host.assert_free(JOB, CORE_GROUP);
         run.host.assert_held(JOB, CPU_IDLE, 1);
+    }
+
+    #[test]
+    fn a_core_scheduling_policy_that_does_not_exist_is_rejected() {
+        let mut run = Run::new();
+        for (word, message) in [
+            ("Exclusive", Some("it is `Exclusive`; write `exclusive` or `none`, or remove it")),
+            ("exclusive", None),
+            ("none", None),
+            ("", None),
+        ] {
+            let labels = vec![(POLICY_LABEL.to_owned(), word.to_owned())];
+            let web = PodFacts { labels, ..mock::pod(2, "shop", "web") };
+            let rejections = run.policy.pods(&mut run.host, vec![web], &[]).unwrap();
+            assert_eq!(rejections.first().map(|rejection| rejection.message.as_str()), message, "{word}");
+        }
     }
 
     #[test]

@@ -10,9 +10,18 @@ use crate::strategy::{Class, CpuPolicy, CpuQos, Strategy};
 /// Label: pods with the same value may share cores with each other.
 const GROUP_LABEL: &str = "koordinator.sh/core-sched-group-id";
 /// Label: `none` or `exclusive`.
-const POLICY_LABEL: &str = "koordinator.sh/core-sched-policy";
+pub(crate) const POLICY_LABEL: &str = "koordinator.sh/core-sched-policy";
 /// Suffix of groups of classes that share no core with others, so that equal group ids do not collide.
 const EXPELLER_SUFFIX: &str = "-expeller";
+
+/// The pod's value of [`POLICY_LABEL`] if it is none of the known ones. It then counts as no label.
+pub(crate) fn unknown_policy(pod: &PodFacts) -> Option<&str> {
+    Some(label(pod, POLICY_LABEL)).filter(|word| !matches!(*word, "" | "none" | "exclusive"))
+}
+
+fn label<'a>(pod: &'a PodFacts, key: &str) -> &'a str {
+    pod.labels.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value.as_str())
+}
 
 /// What a pod or tier wants from the CPU scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -201,14 +210,13 @@ impl Rule {
         if !rank.is_enabled {
             return Wanted::default();
         }
-        let label = |key| pod.labels.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value.as_str());
-        let core_group = match label(POLICY_LABEL) {
+        let core_group = match label(pod, POLICY_LABEL) {
             // The node's own agents may share a core with any thread.
             _ if class == Class::System => None,
             "none" => None,
             "exclusive" => Some(pod.uid.clone()),
-            _ if rank.is_expeller => Some(format!("{}{EXPELLER_SUFFIX}", label(GROUP_LABEL))),
-            _ => Some(label(GROUP_LABEL).to_owned()),
+            _ if rank.is_expeller => Some(format!("{}{EXPELLER_SUFFIX}", label(pod, GROUP_LABEL))),
+            _ => Some(label(pod, GROUP_LABEL).to_owned()),
         };
         Wanted { identity: 0, idle: rank.is_idle, core_group, source: Source::Class(class) }
     }
