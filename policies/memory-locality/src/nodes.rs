@@ -7,10 +7,20 @@ use qosm_sdk::{NumaNode, NumaSample};
 pub(crate) enum Choice {
     /// Nothing has to be done, for this reason.
     Skip(String),
-    /// Nothing can be done, for this reason.
-    Fail(String),
+    /// Nothing can be done, for this reason; its pages count by the nodes of `way`, which has no target.
+    Fail { why: String, way: Way },
     /// Its pages are moved this way.
     Go(Way),
+}
+
+impl Choice {
+    /// The nodes by which the container's pages count; `None` if it is skipped.
+    pub(crate) fn way(&self) -> Option<&Way> {
+        match self {
+            Self::Skip(_) => None,
+            Self::Fail { way, .. } | Self::Go(way) => Some(way),
+        }
+    }
 }
 
 /// The source and target nodes of a migration.
@@ -42,8 +52,9 @@ pub(crate) fn choose(nodes: &[NumaNode], sample: &NumaSample, excluded: &[u32]) 
     }
     let to: Vec<u32> = local.iter().copied().filter(|id| sample.memory_nodes.contains(id)).collect();
     if to.is_empty() {
-        let (local, allowed) = (list(&local), list(&sample.memory_nodes));
-        return Choice::Fail(format!("local numa {local} is not among those of cpuset.mems: {allowed}"));
+        let (named, allowed) = (list(&local), list(&sample.memory_nodes));
+        let why = format!("local numa {named} is not among those of cpuset.mems: {allowed}");
+        return Choice::Fail { why, way: Way { remote, local, to } };
     }
     Choice::Go(Way { remote, local, to })
 }
@@ -159,7 +170,10 @@ mod tests {
                 &[1],
                 &[0],
                 &[],
-                Choice::Fail("local numa 1 is not among those of cpuset.mems: 0".into()),
+                Choice::Fail {
+                    why: "local numa 1 is not among those of cpuset.mems: 0".into(),
+                    way: Way { remote: vec![0], local: vec![1], to: Vec::new() },
+                },
             ),
             ("one node", &nodes(&[(2, 1)], &[&[10]]), &[0], &[0], &[], skip()),
             ("expander", &expander, &[0, 1], &[0, 1, 2], &[], go(&[2], &[0, 1], &[0, 1])),

@@ -234,7 +234,7 @@ impl Tracked {
     fn end(&mut self, round: &Round, view: &View<'_>, done: &mut Done, host: &mut impl PodEvent) -> bool {
         let outcomes = round.outcomes();
         let kind = Kind::of(outcomes.iter().map(|(_, outcome)| *outcome));
-        let pages = self.pages(view);
+        let pages = self.pages(round, view);
         let reported = Reported { kind, local_percent: pages.local_percent() };
         let is_worth_an_event = reported.is_worth_an_event(self.reported);
         if is_worth_an_event {
@@ -263,15 +263,10 @@ impl Tracked {
         is_worth_an_event
     }
 
-    /// Pages of the pod's containers that have a way.
-    fn pages(&self, view: &View<'_>) -> Pages {
-        let of = |container: &Container| {
-            let sample = view.sample(container.id)?;
-            match view.choice(container.id)? {
-                Choice::Go(way) => Some(Pages::of(sample, &way)),
-                Choice::Skip(_) | Choice::Fail(_) => None,
-            }
-        };
-        self.running().filter_map(of).fold(Pages::default(), Pages::add)
+    /// Pages of the pod's containers that were not skipped.
+    fn pages(&self, round: &Round, view: &View<'_>) -> Pages {
+        let of = |container: &Container| Some(Pages::of(view.sample(container.id)?, view.choice(container.id)?.way()?));
+        let counted = self.running().filter(|container| !round.has_skipped(container.id));
+        counted.filter_map(of).fold(Pages::default(), Pages::add)
     }
 }

@@ -84,7 +84,7 @@ impl Part {
         let phase = match choice {
             None => MigrationPhase::Ended(Outcome::Skipped("no memory of it is known".into())),
             Some(Choice::Skip(reason)) => MigrationPhase::Ended(Outcome::Skipped(reason)),
-            Some(Choice::Fail(error)) => MigrationPhase::Ended(Outcome::Failed(error)),
+            Some(Choice::Fail { why, .. }) => MigrationPhase::Ended(Outcome::Failed(why)),
             Some(Choice::Go(way)) => start(container, way, view, tokens, host),
         };
         Self { container, name: name.to_owned(), digest, phase }
@@ -109,9 +109,9 @@ impl Part {
                 self.phase = MigrationPhase::Ended(Outcome::Skipped(reason));
                 return Standing::Ended;
             }
-            Some(Choice::Fail(error)) => {
+            Some(Choice::Fail { why, .. }) => {
                 host.stop_migration(self.container);
-                self.phase = MigrationPhase::Ended(Outcome::Failed(error));
+                self.phase = MigrationPhase::Ended(Outcome::Failed(why));
                 return Standing::Ended;
             }
             _ => {}
@@ -179,6 +179,12 @@ impl Round {
                 host.stop_migration(part.container);
             }
         }
+    }
+
+    /// Whether the container was skipped.
+    pub(crate) fn has_skipped(&self, container: ContainerId) -> bool {
+        let is_skipped = |part: &Part| matches!(part.phase, MigrationPhase::Ended(Outcome::Skipped(_)));
+        self.parts.iter().any(|part| part.container == container && is_skipped(part))
     }
 
     /// The finished containers and their outcomes.
