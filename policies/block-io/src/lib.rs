@@ -104,7 +104,12 @@ impl Policy for BlockIo {
                     }
                     Some(first) => {
                         faults.iter().for_each(|fault| refused.add(format_args!("{ANNOTATION}: {fault}")));
-                        Some((first.field.clone(), joined(&faults)))
+                        // The event names the field before the message.
+                        let message = match faults.as_slice() {
+                            [Fault { value, way_out, .. }] => format!("it is {value}; {way_out}"),
+                            _ => joined(&faults),
+                        };
+                        Some((first.field.clone(), message))
                     }
                     None => None,
                 };

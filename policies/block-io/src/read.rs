@@ -250,7 +250,7 @@ impl Given<'_> {
 
     /// Reads a limit; 0 means no limit. The kernel refuses 1.
     fn limit(&mut self, name: &str, last: Option<u64>) -> Option<u64> {
-        let way_out = "give 0 for no limit, or 2 and more";
+        let way_out = "give 0 for no limit, or 2 to 9223372036854775807";
         let limit = |value: &Value| value.as_u64().filter(|number| *number != 1 && *number <= MOST);
         self.read(name, way_out, limit).map_or(last, |limit| limit.filter(|limit| *limit > 0))
     }

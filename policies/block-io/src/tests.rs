@@ -78,7 +78,11 @@ fn a_pod_without_a_class_is_rejected_and_a_field_that_cannot_be_is_named() {
     );
 
     let rejections = run.pod(Some(QosClass::Ls), config);
-    assert_eq!((rejections.len(), rejections[0].field.as_str()), (1, "blocks[0].ioCfg.readBPS"));
+    let [rejection] = rejections.as_slice() else { panic!("{rejections:?}") };
+    assert_eq!(
+        (rejection.field.as_str(), rejection.message.as_str()),
+        ("blocks[0].ioCfg.readBPS", "it is 1; give 0 for no limit, or 2 to 9223372036854775807")
+    );
     run.tick("{}");
     let limits = IoLimits { write_bps: Some(9), ..IoLimits::NONE };
     assert_eq!(run.host.io_max(Target::Pod(1), SDB), Some(limits));
@@ -93,7 +97,9 @@ fn a_configuration_of_its_own_that_cannot_be_is_refused_by_name() {
     let config = r#"{"beBlocks": [{"name": "sdb", "type": "device", "ioCfg": {"readBPS": 1}}], "rootBlocks": [{"name": "sdb"}]}"#;
     let error = run.policy.configure(&mut run.host, config).unwrap_err();
     assert!(
-        error.starts_with("beBlocks[0].ioCfg.readBPS is 1; give 0 for no limit, or 2 and more; rootBlocks[0].type"),
+        error.starts_with(
+            "beBlocks[0].ioCfg.readBPS is 1; give 0 for no limit, or 2 to 9223372036854775807; rootBlocks[0].type"
+        ),
         "{error}"
     );
     let config = r#"{"beBlocks": [{"name": "sdb", "type": "device", "ioCfg": {"readBPS": 9}}]}"#;
@@ -116,14 +122,17 @@ fn of_a_pod_with_many_blocks_of_unknown_devices_64_count_and_what_is_said_is_bou
     let [rejection] = rejections.as_slice() else { panic!("{rejections:?}") };
     assert_eq!(
         (rejection.field.as_str(), rejection.message.as_str()),
-        ("blocks", "blocks is a list of 64 blocks and 3936 more, which do not count; give at most 64")
+        ("blocks", "it is a list of 64 blocks and 3936 more, which do not count; give at most 64")
     );
     assert_eq!(run.policy.policy().pods.get(1).unwrap().config.as_ref().unwrap().blocks.len(), 64);
     run.tick("{}");
     // The last block that counts.
     assert!(run.host.io_max(Target::Pod(1), SDB).is_some());
     let [remark] = run.host.remarks.as_slice() else { panic!("{:?}", run.host.remarks) };
-    let begin = format!("{ANNOTATION}: {}. {ANNOTATION}: no device of this node is called \"sd0\"", rejection.message);
+    let begin = format!(
+        "{ANNOTATION}: blocks is a list of 64 blocks and 3936 more, which do not count; give at most 64. \
+         {ANNOTATION}: no device of this node is called \"sd0\""
+    );
     assert!(remark.reason.starts_with(&begin), "{}", remark.reason);
     // 63 devices do not exist: some are named, the others are counted.
     let named = remark.reason.matches("no device of this node").count();

@@ -102,12 +102,12 @@ fn what_cannot_be_stays_as_it_was_and_is_named_and_the_others_go_on() {
         (
             block_of(r#""name": "sda", "type": "device", "ioCfg": {"readBPS": 1}"#),
             Some(vec![block("sda", reads(7)), block("sdb", reads(9))]),
-            format!("{at}[0].ioCfg.readBPS is 1; give 0 for no limit, or 2 and more"),
+            format!("{at}[0].ioCfg.readBPS is 1; give 0 for no limit, or 2 to 9223372036854775807"),
         ),
         (
             block_of(r#""name": "sda", "type": "device", "ioCfg": {"readBPS": 8, "writeBPS": 9223372036854775808}"#),
             Some(vec![block("sda", reads(8)), block("sdb", reads(9))]),
-            format!("{at}[0].ioCfg.writeBPS is 9223372036854775808; give 0 for no limit, or 2 and more"),
+            format!("{at}[0].ioCfg.writeBPS is 9223372036854775808; give 0 for no limit, or 2 to 9223372036854775807"),
         ),
         (
             block_of(r#""name": "sda", "type": "device", "ioCfg": {"readBPS": 8, "ioWeightPercent": 101}"#),
