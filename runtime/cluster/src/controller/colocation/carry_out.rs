@@ -79,7 +79,13 @@ async fn evict(client: &Client, node: &str, asked: &ReportedEviction, rules: &Ev
     // Not `Api::evict`: it serializes `delete_options`, a name that the API server ignores, so the UID would not be checked.
     let params = PostParams::default();
     let created = pods.create_subresource::<Eviction, Status>("eviction", &asked.name, &params, &eviction);
-    outcome(answered(created).await.map(drop), asked)
+    outcome(answered(created).await.and_then(granted), asked)
+}
+
+/// Turns a status of failure into an error. For a pod with more than one PodDisruptionBudget the API server refuses the eviction with
+/// HTTP 201 and such a status.
+fn granted(status: Status) -> Result<(), kube::Error> {
+    if status.is_failure() { Err(kube::Error::Api(Box::new(status))) } else { Ok(()) }
 }
 
 /// The eviction request. With a grace period of 0 the API server would delete the pod while its processes still run, and a new

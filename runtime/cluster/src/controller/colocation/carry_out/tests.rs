@@ -108,6 +108,19 @@ fn answers_of_the_api_server_are_told_apart() {
 }
 
 #[test]
+fn a_created_eviction_with_a_status_of_failure_is_refused() {
+    // The API server's answer for a pod with two PodDisruptionBudgets, sent with HTTP 201.
+    let two_budgets =
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    let shown = |status: Status| format!("{:?}", outcome(granted(status), &asked("batch")));
+    let refused = shown(Status::failure(two_budgets, "").with_code(500));
+    assert!(refused.starts_with("Refused(") && refused.contains("more than one PodDisruptionBudget"), "{refused}");
+    for status in [Status::success().with_code(201), Status::default()] {
+        assert_eq!(shown(status), r#"Accepted("")"#);
+    }
+}
+
+#[test]
 fn shares_are_written_into_the_zones_and_taken_out_of_them() {
     const CPU: &str = "kubernetes.io/batch-cpu";
     let topology = |annotation: Option<&str>, zones: Value| -> DynamicObject {
