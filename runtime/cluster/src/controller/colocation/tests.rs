@@ -298,6 +298,31 @@ fn shares_of_numa_nodes_follow_what_stands_on_the_node() {
 }
 
 #[test]
+fn shares_whose_withdrawal_failed_are_withdrawn_later() {
+    // An earlier controller published the resource, and no report has it. The Node's annotation is gone before the shares are.
+    let begun = || {
+        let mut world = World::with_node("n1", Some(CPU), Some("1500"));
+        let jobs = world.colocation.due(now(10));
+        assert_eq!(words(&jobs), ["publish n1 null", "zones n1 {}"]);
+        let bare = Box::new(node("n1", 2, None, None));
+        world.colocation.done(Done::Published("n1".into(), Ok(bare)), now(10));
+        (world, jobs)
+    };
+    let (mut world, _) = begun();
+    assert_eq!(world.at(10), [""; 0], "the write of the shares is under way");
+    let conflict = Err("the object has been modified".to_owned());
+    world.colocation.done(Done::PublishedZones("n1".into(), Zones::new(), conflict), now(10));
+    assert_eq!(world.at(14), [""; 0]);
+    assert_eq!(world.at(15), ["zones n1 {}"]);
+    assert_eq!(world.at(900), [""; 0]);
+
+    let (mut world, jobs) = begun();
+    world.colocation.abandoned(&jobs[1], now(10));
+    assert_eq!(world.at(10), ["zones n1 {}"]);
+    assert_eq!(world.at(900), [""; 0]);
+}
+
+#[test]
 fn of_an_amount_that_is_bounded_each_numa_node_has_its_part() {
     let mut world = World::with_node("n1", None, None);
     // The node has 4 CPUs.

@@ -17,6 +17,9 @@ pub(in super::super) type Zones = BTreeMap<String, BTreeMap<u32, u64>>;
 pub(super) struct ZonesState {
     /// `None` until the first write: an earlier controller may have written shares.
     pub(super) written: Option<Zones>,
+    /// Whether a write is wanted that has not succeeded yet. The Node's annotation does not tell: it may be removed before the write
+    /// is repeated.
+    pub(super) is_owed: bool,
     pub(super) again: Duration,
     pub(super) attempts: Attempts,
 }
@@ -25,13 +28,14 @@ impl ZonesState {
     /// Adds the job that is due, if any, and when to look again.
     pub(super) fn look(&mut self, node: &str, zones: Zones, is_managed: bool, next: &mut Next, jobs: &mut Vec<Job>) {
         let is_done = match &self.written {
-            None => zones.is_empty() && !is_managed,
+            None => zones.is_empty() && !is_managed && !self.is_owed,
             Some(written) if *written == zones && !zones.is_empty() && next.now < self.again => {
                 next.no_later(Some(self.again));
                 true
             }
             Some(written) => *written == zones && zones.is_empty(),
         };
+        self.is_owed = !is_done;
         if is_done || self.attempts.is_under_way {
             return;
         }
