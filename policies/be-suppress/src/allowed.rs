@@ -14,7 +14,7 @@ const MICRO_PER_MILLI: u64 = 1_000;
 /// CPU use of the node by kind of user, in millionths of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Use of all pods with a sample, including unknown pods.
+    /// Use of all pods, including unknown pods.
     pub pods: u64,
     /// Use of the pods among them that are not batch.
     pub non_be_pods: u64,
@@ -25,11 +25,11 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Adds up samples. A sample of a pod that is not in `pods` counts as not batch; the use of an application without a sample is part of
-    /// the system's use.
-    pub fn new(pods: &[Pod], samples: &BTreeMap<PodId, u64>, host_apps: &[HostApp]) -> Self {
+    /// Adds up samples. A sample of a pod that is not in `pods` counts as not batch, and so does `unlisted`, the use of pods outside the
+    /// tier BestEffort without a sample of their own. The use of an application without a sample is part of the system's use.
+    pub fn new(pods: &[Pod], samples: &BTreeMap<PodId, u64>, unlisted: u64, host_apps: &[HostApp]) -> Self {
         let known: BTreeMap<PodId, &Pod> = pods.iter().map(|pod| (pod.id, pod)).collect();
-        let mut uses = Self::default();
+        let mut uses = Self { pods: unlisted, non_be_pods: unlisted, ..Self::default() };
         for (id, used) in samples {
             uses.pods = uses.pods.saturating_add(*used);
             if known.get(id).is_none_or(|pod| is_non_be(pod.class, pod.kube_qos)) {
@@ -187,9 +187,9 @@ mod tests {
             app(Some(QosClass::Ls), CgroupBase::KubepodsBestEffort, Some(3)),
             app(None, CgroupBase::Other, None),
         ];
-        let uses = Uses::new(&pods, &samples, &apps);
-        // Pod 9 is unknown, so it counts as not batch.
-        assert_eq!(uses, Uses { pods: 11 * CPU, non_be_pods: 9 * CPU, host_apps: 123, non_be_host_apps: 23 });
+        let uses = Uses::new(&pods, &samples, 3 * CPU, &apps);
+        // Pod 9 is unknown, so it counts as not batch, as do the 3 CPUs of pods without a sample.
+        assert_eq!(uses, Uses { pods: 14 * CPU, non_be_pods: 12 * CPU, host_apps: 123, non_be_host_apps: 23 });
         assert_eq!(uses.be_pods(), 2 * CPU);
     }
 

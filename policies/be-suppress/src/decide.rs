@@ -90,7 +90,8 @@ fn evaluate(
     let samples: BTreeMap<PodId, u64> =
         samples.iter().filter_map(|(id, sample)| Some((*id, sample.fresh(now_usec)?))).collect();
     let node_used = inputs.node_used.and_then(|sample| sample.fresh(now_usec)).ok_or(Missing::NodeUsed)?;
-    let uses = Uses::new(&inputs.pods, &samples, &inputs.host_apps);
+    let unlisted = inputs.unlisted_used.and_then(|sample| sample.fresh(now_usec)).unwrap_or(0);
+    let uses = Uses::new(&inputs.pods, &samples, unlisted, &inputs.host_apps);
     let allowed = Allowed::new(&config.strategy, node, node_used, &uses);
     let bound = match profile {
         Profile::Responsive => Bound::now(state, &config.policy, inputs, uses.be_pods(), node.capacity.0, now_usec),

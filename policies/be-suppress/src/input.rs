@@ -23,6 +23,8 @@ pub struct Inputs {
     pub pods: Vec<Pod>,
     /// CPU use by pod, including unknown pods; `None` if not measured.
     pub pods_used: Option<BTreeMap<PodId, Sample>>,
+    /// CPU use of pods outside the tier BestEffort that have no row in `pods_used`; `None` if not measured.
+    pub unlisted_used: Option<Sample>,
     /// Host applications that the configuration names.
     pub host_apps: Vec<HostApp>,
     /// CPUs that are online; empty if unknown.

@@ -136,7 +136,8 @@ impl Policy for BeSuppress {
         }
         let groups = host.group_use();
         let applications = host.application_use();
-        self.meter.add(tick.window_usec, host.node().cpu_usage_usec, &groups, applications);
+        let is_best_effort = |id| self.sources.is_best_effort(id);
+        self.meter.add(tick.window_usec, host.node().cpu_usage_usec, &groups, applications, is_best_effort);
         self.sources.read(host);
         if tick.window_usec == 0 && !self.config.policy.be_cpu_manager {
             // The first evaluation has no measurements.
@@ -231,6 +232,7 @@ impl BeSuppress {
             node_used: measured.node,
             pods,
             pods_used: measured.pods,
+            unlisted_used: measured.unlisted,
             host_apps: measured.applications,
             cpus: self.sources.cpus().to_vec(),
             kubelet: self.sources.kubelet().clone(),

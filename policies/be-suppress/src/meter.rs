@@ -18,6 +18,8 @@ pub(crate) struct Meter {
     node_usec: Option<u64>,
     /// CPU time by pod; `None` if groups were not measured for some part of the window.
     pods_usec: Option<BTreeMap<PodId, u64>>,
+    /// CPU time of pods without a row of their own: [`unlisted`].
+    unlisted_usec: u64,
     /// CPU time of host applications, by name.
     applications_usec: BTreeMap<String, Application>,
     /// By pod: time in which it waited for a CPU, and time in which its own quotas throttled it.
@@ -38,6 +40,8 @@ struct Application {
 pub(crate) struct Measured {
     pub(crate) node: Option<Sample>,
     pub(crate) pods: Option<BTreeMap<PodId, Sample>>,
+    /// Pods outside the tier BestEffort that are not listed; `None` before the first window.
+    pub(crate) unlisted: Option<Sample>,
     /// Host applications with a measurement.
     pub(crate) applications: Vec<HostApp>,
     /// CPU pressure by pod, if the kernel measures it.
@@ -45,13 +49,14 @@ pub(crate) struct Measured {
 }
 
 impl Meter {
-    /// Adds the measurements since the last evaluation.
+    /// Adds the measurements since the last evaluation. `is_best_effort` tells the pods of the tier BestEffort.
     pub(crate) fn add(
         &mut self,
         window_usec: u64,
         node_usec: Option<u64>,
         groups: &[GroupUse],
         applications: Vec<ApplicationUse>,
+        is_best_effort: impl Fn(PodId) -> bool,
     ) {
         let is_measured =
             groups.iter().any(|row| row.group == Group::Tier(Tier::Guaranteed) && row.cpu_usage_usec.is_some());
@@ -61,6 +66,7 @@ impl Meter {
         self.window_usec = self.window_usec.saturating_add(window_usec);
         self.node_usec = self.node_usec.zip(node_usec).map(|(sum, more)| sum.saturating_add(more));
         self.pods_usec = self.pods_usec.take().filter(|_| is_measured);
+        self.unlisted_usec = self.unlisted_usec.saturating_add(unlisted(groups, &applications, is_best_effort));
         for row in applications {
             let Some(used) = row.cpu_usage_usec else { continue };
             let base = match row.tier {
@@ -107,6 +113,7 @@ impl Meter {
         self.last = Measured {
             node: self.node_usec.take().map(sample),
             pods: self.pods_usec.take().map(|pods| pods.into_iter().map(|(pod, usec)| (pod, sample(usec))).collect()),
+            unlisted: Some(sample(std::mem::take(&mut self.unlisted_usec))),
             applications: std::mem::take(&mut self.applications_usec).into_values().map(application).collect(),
             pressure: std::mem::take(&mut self.waits).into_iter().map(|(pod, waits)| (pod, pressure(waits))).collect(),
         };
@@ -117,6 +124,28 @@ impl Meter {
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// The CPU time of the tiers Guaranteed and Burstable beyond the known pods and applications, that is, of pods that the API server has
+/// forgotten while their processes still run. 0 while some use is unknown: a new pod is measured as part of its tier before it is measured
+/// itself.
+fn unlisted(groups: &[GroupUse], applications: &[ApplicationUse], is_best_effort: impl Fn(PodId) -> bool) -> u64 {
+    let tier = |tier| groups.iter().find(|row| row.group == Group::Tier(tier)).and_then(|row| row.cpu_usage_usec);
+    let Some(all) = tier(Tier::Guaranteed) else { return 0 };
+    let pods = groups.iter().filter_map(|row| match row.group {
+        Group::Pod(pod) => Some((is_best_effort(pod), row.cpu_usage_usec)),
+        Group::Tier(_) | Group::Outside => None,
+    });
+    let applications = applications.iter().filter_map(|row| Some((row.tier? == Tier::BestEffort, row.cpu_usage_usec)));
+    let (mut best_effort, mut others) = (0_u64, 0_u64);
+    for (is_best_effort, used) in pods.chain(applications) {
+        let Some(used) = used else { return 0 };
+        let sum = if is_best_effort { &mut best_effort } else { &mut others };
+        *sum = sum.saturating_add(used);
+    }
+    // The tier's counters may be below the sum of its pods, since they are read at different moments.
+    let best_effort = best_effort.max(tier(Tier::BestEffort).unwrap_or(0));
+    all.saturating_sub(best_effort).saturating_sub(others)
 }
 
 #[cfg(test)]
@@ -135,6 +164,10 @@ mod tests {
         [tier].into_iter().chain(pods.iter().map(pod)).collect()
     }
 
+    fn is_best_effort(pod: PodId) -> bool {
+        pod == 2
+    }
+
     fn used(measured: &Measured) -> (Option<u64>, Vec<(PodId, u64)>) {
         let pods = measured.pods.iter().flatten().map(|(pod, sample)| (*pod, sample.micro_cpu)).collect();
         (measured.node.map(|sample| sample.micro_cpu), pods)
@@ -143,14 +176,14 @@ mod tests {
     #[test]
     fn short_windows_are_joined() {
         let mut meter = Meter::default();
-        meter.add(20_000, Some(10_000), &rows(&[(1, 5_000, 1_000)]), Vec::new());
+        meter.add(20_000, Some(10_000), &rows(&[(1, 5_000, 1_000)]), Vec::new(), is_best_effort);
         assert_eq!(meter.close(20_000, MIN_WINDOW_USEC), Measured::default(), "nothing was measured yet");
-        meter.add(80_000, Some(60_000), &rows(&[(1, 45_000, 9_000), (2, 10_000, 0)]), Vec::new());
+        meter.add(80_000, Some(60_000), &rows(&[(1, 45_000, 9_000), (2, 10_000, 0)]), Vec::new(), is_best_effort);
         let measured = meter.close(100_000, MIN_WINDOW_USEC);
         assert_eq!(used(&measured), (Some(700_000), vec![(1, 500_000), (2, 100_000)]));
         assert_eq!(measured.pressure[&1], Pressure { some_usec: 10_000, throttled_usec: 0, window_usec: 100_000 });
         // Until the next window is long enough, the last one is returned again, without pressure.
-        meter.add(10_000, Some(10_000), &rows(&[(1, 10_000, 10_000)]), Vec::new());
+        meter.add(10_000, Some(10_000), &rows(&[(1, 10_000, 10_000)]), Vec::new(), is_best_effort);
         let again = meter.close(110_000, MIN_WINDOW_USEC);
         assert_eq!((used(&again), again.pressure.len()), (used(&measured), 0));
     }
@@ -171,7 +204,7 @@ mod tests {
                 one("etl", used, Some(QosClass::Be), Some(Tier::BestEffort)),
                 one("nginx", 2 * used, Some(QosClass::Ls), None),
             ];
-            meter.add(50_000, Some(used), &rows(&[]), both);
+            meter.add(50_000, Some(used), &rows(&[]), both, is_best_effort);
         }
         let applications = meter.close(100_000, MIN_WINDOW_USEC).applications;
         let shown: Vec<_> = applications.iter().map(|one| (one.is_be(), one.used_micro_cpu)).collect();
@@ -179,12 +212,48 @@ mod tests {
     }
 
     #[test]
+    fn use_beyond_the_known_pods_and_applications_is_that_of_unlisted_pods() {
+        let group = |group, used| GroupUse { cpu_usage_usec: used, ..mock::group_use(group) };
+        let etl = |tier, used| ApplicationUse {
+            name: "etl".to_owned(),
+            qos: None,
+            priority: None,
+            tier,
+            cpu_usage_usec: used,
+            memory: None,
+        };
+        let all = |used| group(Group::Tier(Tier::Guaranteed), Some(used));
+        let batch = |used| group(Group::Tier(Tier::BestEffort), Some(used));
+        let pod = |id, used| group(Group::Pod(id), used);
+        let known = || vec![all(9), batch(3), pod(1, Some(2)), pod(2, Some(3))];
+        for (case, groups, application, expected) in [
+            ("beyond the pods", known(), etl(None, Some(1)), 4),
+            ("less an application there", known(), etl(Some(Tier::Burstable), Some(1)), 3),
+            ("an application that is not measured yet", known(), etl(Some(Tier::Burstable), None), 0),
+            ("a pod that is not measured yet", known().into_iter().chain([pod(3, None)]).collect(), etl(None, None), 0),
+            ("of the tier BestEffort", vec![all(9), batch(7), pod(1, Some(2)), pod(2, Some(3))], etl(None, None), 0),
+            ("without the tier's row", vec![all(9), pod(1, Some(2)), pod(2, Some(3))], etl(None, None), 4),
+            ("read a moment before", vec![all(4), batch(2), pod(1, Some(2)), pod(2, Some(3))], etl(None, None), 0),
+            ("not measured", vec![pod(1, Some(2))], etl(None, None), 0),
+        ] {
+            assert_eq!(unlisted(&groups, &[application], is_best_effort), expected, "{case}");
+        }
+        // Of two windows that are joined, both count.
+        let mut meter = Meter::default();
+        for _ in 0..2 {
+            meter.add(20, Some(10), &known(), Vec::new(), is_best_effort);
+        }
+        let unlisted = meter.close(40, 40).unlisted.map(|sample| sample.micro_cpu);
+        assert_eq!(unlisted, Some(200_000));
+    }
+
+    #[test]
     fn what_was_not_measured_throughout_is_not_known() {
         let mut meter = Meter::default();
-        meter.add(500_000, None, &[], Vec::new());
-        meter.add(500_000, Some(100_000), &rows(&[(1, 100_000, 0)]), Vec::new());
+        meter.add(500_000, None, &[], Vec::new(), is_best_effort);
+        meter.add(500_000, Some(100_000), &rows(&[(1, 100_000, 0)]), Vec::new(), is_best_effort);
         assert_eq!(used(&meter.close(1_000_000, MIN_WINDOW_USEC)), (None, vec![]));
-        meter.add(1_000_000, Some(100_000), &rows(&[(1, 100_000, 0)]), Vec::new());
+        meter.add(1_000_000, Some(100_000), &rows(&[(1, 100_000, 0)]), Vec::new(), is_best_effort);
         assert_eq!(used(&meter.close(2_000_000, MIN_WINDOW_USEC)), (Some(100_000), vec![(1, 100_000)]));
     }
 }

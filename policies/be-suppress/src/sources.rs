@@ -121,6 +121,11 @@ impl Sources {
         self.pods.values().filter(is_batch).flat_map(|known| running(&known.facts)).collect()
     }
 
+    /// Whether a pod is in the suppressed tier.
+    pub(crate) fn is_best_effort(&self, id: PodId) -> bool {
+        self.pods.get(&id).is_some_and(|known| known.facts.kube_qos == KubeQos::BestEffort)
+    }
+
     pub(crate) fn pod_name(&self, id: PodId) -> String {
         match self.pods.get(&id) {
             Some(Known { facts, .. }) => format!("{}/{}", facts.namespace, facts.name),

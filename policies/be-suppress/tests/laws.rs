@@ -88,6 +88,7 @@ fn inputs() -> impl Strategy<Value = Inputs> {
                         (2, sample(used[2])),
                         (7, sample(used[3] / 8)),
                     ])),
+                    unlisted_used: Some(sample(used[3] / 32)),
                     host_apps: vec![HostApp {
                         class: None,
                         base: be_suppress::input::CgroupBase::Other,
