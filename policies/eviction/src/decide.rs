@@ -97,9 +97,18 @@ pub fn tick(state: &mut State, config: &Config, inputs: &Inputs, now_usec: u64) 
         .filter(|condition| !round.lasting.contains_key(condition))
         .map(|condition| Report::ended(condition, inputs))
         .collect();
-    reports.extend(
-        round.lasting.iter().filter(|(condition, _)| !known.contains(condition)).map(|(_, report)| report.clone()),
-    );
+    // Another invalid setting of a feature is the same condition with another text.
+    let invalid = |(condition, report): (&Condition, &Report)| match condition {
+        Condition::Config(feature) => Some((*feature, report.text.clone())),
+        _ => None,
+    };
+    let told = std::mem::replace(&mut state.told, round.lasting.iter().filter_map(invalid).collect());
+    let is_told = |condition: &Condition, report: &Report| match condition {
+        Condition::Config(feature) => told.get(feature) == Some(&report.text),
+        _ => known.contains(condition),
+    };
+    let begun = round.lasting.iter().filter(|(condition, report)| !is_told(condition, report));
+    reports.extend(begun.map(|(_, report)| report.clone()));
     state.lasting = round.lasting.into_keys().collect();
     // A pod that is chosen again in the same evaluation stays evicted.
     let is_evicted = |uid: &String| round.evictions.iter().any(|eviction| eviction.uid == *uid);

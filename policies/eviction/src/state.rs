@@ -42,6 +42,9 @@ pub struct State {
     pub evicted: BTreeMap<String, Evicted>,
     /// Conditions that were reported as begun and have not ended.
     pub lasting: BTreeSet<Condition>,
+    /// The reported text of each feature that an invalid setting switches off. Not saved: each start reports it anew.
+    #[serde(skip)]
+    pub told: BTreeMap<Feature, String>,
 }
 
 /// A pod that was evicted or is leaving by itself, and is still there.

@@ -331,6 +331,30 @@ fn what_lasts_is_told_when_it_begins_and_when_it_ends() {
 }
 
 #[test]
+fn each_invalid_setting_of_a_feature_is_reported_and_again_after_a_restart() {
+    let evaluate = |state: &mut State, threshold: Option<&str>| {
+        let mut config = config(Profile::Responsive);
+        if let Some(text) = threshold {
+            config.strategy.cpu = crate::config::Field::Wrong(text.to_owned());
+        }
+        let decisions = tick(state, &config, &inputs(0), 0);
+        decisions.reports.into_iter().map(|report| report.text).collect::<Vec<_>>()
+    };
+    let invalid = |text: &str| {
+        vec![format!("CPUEvict is off: cpuEvictThresholdPercent is {text}; write a whole number, without quotes")]
+    };
+    let mut state = State::default();
+    assert_eq!(evaluate(&mut state, Some("\"80\"")), invalid("\"80\""));
+    assert_eq!(evaluate(&mut state, Some("\"80\"")), [""; 0]);
+    assert_eq!(evaluate(&mut state, Some("true")), invalid("true"));
+    let mut state = State::restore(&state.save()).unwrap();
+    assert_eq!(evaluate(&mut state, Some("true")), invalid("true"));
+    assert_eq!(evaluate(&mut state, Some("true")), [""; 0]);
+    assert_eq!(evaluate(&mut state, None), ["CPUEvict: its settings can be used again, or are gone"]);
+    assert_eq!(evaluate(&mut state, Some("true")), invalid("true"));
+}
+
+#[test]
 fn switching_off_forgets_cool_downs_and_who_was_evicted() {
     let mut state = State::default();
     run(&mut state, &with_available(inputs(0), 25), 0);
