@@ -37,7 +37,8 @@ pub(super) fn read<H: Host>(host: &mut H, node: Option<&Node>, listed: &Pods<NoC
 
 fn amount(of: &NodeObjectFacts, name: &str, allocatable: bool) -> u64 {
     let found = of.resources.iter().find(|amount| amount.name == name);
-    amount_of(found.and_then(|found| if allocatable { found.allocatable } else { found.capacity }))
+    // As in Kubernetes, allocatable defaults to capacity.
+    amount_of(found.and_then(|found| if allocatable { found.allocatable.or(found.capacity) } else { found.capacity }))
 }
 
 /// A negative amount counts as 0.
