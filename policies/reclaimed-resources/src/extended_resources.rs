@@ -11,7 +11,7 @@ use crate::config::{PolicyConfig, ResourceSource};
 use crate::finding::Finding;
 use crate::json::{self, Fault};
 use crate::pod::Pod;
-use crate::quantity::Quantity;
+use crate::quantity::{Quantity, QuantityError};
 
 /// Annotation with the resources of the containers.
 pub(crate) const EXTENDED_RESOURCE_SPEC: &str = "node.koordinator.sh/extended-resource-spec";
@@ -72,10 +72,12 @@ pub(crate) struct Resources {
 impl Resources {
     /// Reads the preferred source, or the other one if the preferred has no batch resources.
     pub(crate) fn of(pod: &Pod, source: ResourceSource, names: &ResourceNames, findings: &mut Vec<Finding>) -> Self {
-        let annotated = pod.extended_resource_spec.as_deref().map(|text| Self::parse(text, names));
-        let annotated = annotated.and_then(|read| {
+        let annotated = pod.extended_resource_spec.as_deref().and_then(|text| {
+            let mut faults = Vec::new();
+            let read = Self::parse(text, names, &mut faults).map_err(|fault| faults.push(fault));
             let object = || format!("pod {}, annotation {EXTENDED_RESOURCE_SPEC}", pod.name);
-            read.map_err(|fault| findings.push(Finding::new(&object(), fault))).ok()
+            findings.extend(faults.into_iter().map(|fault| Finding::new(&object(), fault)));
+            read.ok()
         });
         let specified = Self::specified(pod, names);
         let annotated = annotated.filter(|resources| resources.has_any);
@@ -109,7 +111,8 @@ impl Resources {
         resources
     }
 
-    fn parse(text: &str, names: &ResourceNames) -> Result<Self, Fault> {
+    /// Reads the annotation. A negative amount counts as none, and is added to `faults`.
+    fn parse(text: &str, names: &ResourceNames, faults: &mut Vec<Fault>) -> Result<Self, Fault> {
         let fields = json::parse(text)?;
         let mut resources = Self { is_annotated: true, ..Self::default() };
         for (name, value) in json::object(&fields, "containers")?.into_iter().flatten() {
@@ -117,8 +120,18 @@ impl Resources {
             let Value::Object(own) = value else {
                 return Err(Fault::new(&path, format!("is {}; write an object", json::shown(value))));
             };
-            let read = |kind: &str, names: &[String]| {
-                json::object(own, kind).and_then(|list| amount(list, names)).map_err(|fault| fault.within(&path))
+            let mut read = |kind: &str, names: &[String]| -> Result<Option<u64>, Fault> {
+                let list = json::object(own, kind).map_err(|fault| fault.within(&path))?;
+                let Some((resource, value)) = first(list, names) else { return Ok(None) };
+                let fault = |message: String| Fault::new(resource, message).within(kind).within(&path);
+                match Quantity::read(value) {
+                    Ok(quantity) => Ok(Some(quantity.units())),
+                    Err(error @ QuantityError::Negative) => {
+                        faults.push(fault(format!("is {}, which {error}; it counts as none", json::shown(value))));
+                        Ok(None)
+                    }
+                    Err(error) => Err(fault(format!("is {}, which {error}", json::shown(value)))),
+                }
             };
             let (cpu_request, cpu_limit) = (read("requests", &names.cpu)?, read("limits", &names.cpu)?);
             let (memory_request, memory_limit) = (read("requests", &names.memory)?, read("limits", &names.memory)?);
@@ -183,12 +196,8 @@ impl BatchResources {
     }
 }
 
-/// The amount under the first of the names that is present.
-fn amount(list: Option<&Map<String, Value>>, names: &[String]) -> Result<Option<u64>, Fault> {
-    let Some(list) = list else { return Ok(None) };
-    let Some((name, value)) = names.iter().find_map(|name| Some((name, list.get(name)?))) else { return Ok(None) };
-    match Quantity::read(value) {
-        Ok(quantity) => Ok(Some(quantity.units())),
-        Err(error) => Err(Fault::new(name, format!("is {}, which {error}", json::shown(value)))),
-    }
+/// The first of the names that is present, with its amount.
+fn first<'l>(list: Option<&'l Map<String, Value>>, names: &'l [String]) -> Option<(&'l String, &'l Value)> {
+    let list = list?;
+    names.iter().find_map(|name| Some((name, list.get(name)?)))
 }

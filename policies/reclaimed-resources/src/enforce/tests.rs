@@ -262,8 +262,8 @@ fn an_annotation_that_cannot_be_read_is_reported_and_the_specification_counts() 
         (r#"{"containers":[]}"#, "field containers is `[]`"),
         (r#"{"containers":{"c1":7}}"#, "field containers.c1 is `7`"),
         (
-            r#"{"containers":{"c1":{"limits":{"kubernetes.io/batch-cpu":"-1"}}}}"#,
-            "field containers.c1.kubernetes.io/batch-cpu is `\"-1\"`, which is negative",
+            r#"{"containers":{"c1":{"limits":{"kubernetes.io/batch-cpu":"some"}}}}"#,
+            "field containers.c1.limits.kubernetes.io/batch-cpu is `\"some\"`, which is no quantity",
         ),
     ] {
         let pod = Pod { extended_resource_spec: Some(text.into()), ..be(vec![batch(1, (Some(1000), None), None)]) };
@@ -277,6 +277,28 @@ fn an_annotation_that_cannot_be_read_is_reported_and_the_specification_counts() 
             "{finding}"
         );
         assert!(finding.contains(shown), "{text}: {finding}");
+    }
+}
+
+#[test]
+fn a_negative_amount_of_an_annotation_counts_as_none_and_is_reported() {
+    for (text, shares) in [
+        (
+            r#"{"containers":{"c1":{"requests":{"kubernetes.io/batch-cpu":"500"},"limits":{"kubernetes.io/batch-cpu":"-1"}}}}"#,
+            512,
+        ),
+        // Without another amount the specification counts.
+        (r#"{"containers":{"c1":{"limits":{"kubernetes.io/batch-cpu":"-1"}}}}"#, 1024),
+    ] {
+        let pod = Pod { extended_resource_spec: Some(text.into()), ..be(vec![batch(1, (Some(1000), None), None)]) };
+        let policy = PolicyConfig { resource_source: ResourceSource::Annotation, ..PolicyConfig::default() };
+        let mut findings = Vec::new();
+        let seen = settings(&[pod], &policy, QuotaRule::default(), &mut findings);
+        assert_eq!((seen[0].shares, seen[0].quota_usec, seen[0].memory_bytes), (shares, None, None), "{text}");
+        let told: Vec<_> = findings.iter().map(ToString::to_string).collect();
+        let expected = "pod default/be, annotation node.koordinator.sh/extended-resource-spec field \
+                        containers.c1.limits.kubernetes.io/batch-cpu is `\"-1\"`, which is negative; it counts as none";
+        assert_eq!(told, [expected], "{text}");
     }
 }
 
