@@ -128,7 +128,8 @@ impl Config {
         self.policy.check()?;
         let layers = Layers::read(&self.colocation, &self.policy.defaults.strategy())
             .map_err(|fault| fault.within("colocation-config").to_string())?;
-        let quota_is_the_tiers = suppresses_by_quota(&self.threshold, self.policy.defaults);
+        let suppression = Suppression::read(&self.threshold, Suppression::default());
+        let quota_is_the_tiers = suppression.sets_quota(self.policy.defaults);
         Ok(Settings { policy: self.policy.clone(), layers, quota_is_the_tiers })
     }
 }
@@ -192,11 +193,31 @@ fn check_name(name: &str) -> Result<(), Fault> {
     }
 }
 
-/// Whether `resource-threshold-config` makes suppression set the besteffort tier's quota. The policy `be-suppress` reports its errors.
-pub fn suppresses_by_quota(threshold: &Map<String, Value>, defaults: Defaults) -> bool {
-    let is_on = json::switch(threshold, "enable").is_ok_and(|enable| enable.unwrap_or(defaults.is_on()));
-    let policy = json::field(threshold, "cpuSuppressPolicy").and_then(Value::as_str);
-    is_on && policy == Some("cfsQuota")
+/// The fields of `resource-threshold-config` that decide whether suppression sets the besteffort tier's quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Suppression {
+    enable: Option<bool>,
+    wants_quota: bool,
+}
+
+impl Suppression {
+    /// Reads the node's strategy. A field with an invalid value keeps its value from `last`, as in the policy `be-suppress`, which reports
+    /// it.
+    #[must_use]
+    pub fn read(threshold: &Map<String, Value>, last: Self) -> Self {
+        let enable = json::switch(threshold, "enable").unwrap_or(last.enable);
+        let wants_quota = match json::field(threshold, "cpuSuppressPolicy").map(Value::as_str) {
+            None | Some(Some("" | "cpuset")) => false,
+            Some(Some("cfsQuota")) => true,
+            Some(_) => last.wants_quota,
+        };
+        Self { enable, wants_quota }
+    }
+
+    /// Whether suppression sets the quota of the besteffort tier.
+    pub fn sets_quota(self, defaults: Defaults) -> bool {
+        self.wants_quota && self.enable.unwrap_or(defaults.is_on())
+    }
 }
 
 #[cfg(test)]
@@ -274,6 +295,10 @@ mod tests {
         }
     }
 
+    fn read(json: &str, last: Suppression) -> Suppression {
+        Suppression::read(&json::parse(json).unwrap(), last)
+    }
+
     #[test]
     fn the_tier_has_the_quota_while_be_is_suppressed_by_it() {
         for (json, expected) in [
@@ -285,14 +310,31 @@ mod tests {
             (r#"{"enable":"yes","cpuSuppressPolicy":"cfsQuota"}"#, false),
             ("{}", false),
         ] {
-            assert_eq!(suppresses_by_quota(&json::parse(json).unwrap(), Defaults::Koordinator), expected, "{json}");
+            assert_eq!(read(json, Suppression::default()).sets_quota(Defaults::Koordinator), expected, "{json}");
         }
         for (json, expected) in [
             (r#"{"cpuSuppressPolicy":"cfsQuota"}"#, true),
             (r#"{"enable":false,"cpuSuppressPolicy":"cfsQuota"}"#, false),
             ("{}", false),
         ] {
-            assert_eq!(suppresses_by_quota(&json::parse(json).unwrap(), Defaults::Colocation), expected, "{json}");
+            assert_eq!(read(json, Suppression::default()).sets_quota(Defaults::Colocation), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_field_of_suppression_stays_as_it_was() {
+        let last = read(r#"{"enable":true,"cpuSuppressPolicy":"cfsQuota"}"#, Suppression::default());
+        for (json, expected) in [
+            (r#"{"enable":true,"cpuSuppressPolicy":"cfsQuotas"}"#, true),
+            (r#"{"enable":true,"cpuSuppressPolicy":3}"#, true),
+            (r#"{"enable":"yes","cpuSuppressPolicy":"cfsQuota"}"#, true),
+            (r#"{"enable":"yes","cpuSuppressPolicy":"cpuset"}"#, false),
+            (r#"{"enable":false,"cpuSuppressPolicy":"cfsQuotas"}"#, false),
+            (r#"{"enable":true,"cpuSuppressPolicy":""}"#, false),
+            (r#"{"enable":true,"cpuSuppressPolicy":null}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(read(json, last).sets_quota(Defaults::Koordinator), expected, "{json}");
         }
     }
 }

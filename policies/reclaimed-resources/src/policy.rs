@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use qosm_sdk::{Host, Level, NoConfig, Offer, Pod, PodId, Pods, Policy, Rejection, Tick, ZoneShare};
 
 use crate::amounts::{Amounts, Resource};
-use crate::config::{self, Config, PolicyConfig, Settings};
+use crate::config::{Config, PolicyConfig, Settings, Suppression};
 use crate::enforce::Setting;
 use crate::json;
 use crate::layers::Layers;
@@ -39,6 +39,7 @@ const MAX_AMOUNT: u64 = u64::MAX >> 1;
 pub struct ReclaimedResources {
     policy: PolicyConfig,
     settings: Settings,
+    suppression: Suppression,
     state: State,
     pods: Pods<NoConfig>,
     node: Option<Node>,
@@ -131,7 +132,8 @@ impl ReclaimedResources {
             }
         }
         let threshold = json::parse(&host.config_strategy(THRESHOLD_KEY)).unwrap_or_default();
-        self.settings.quota_is_the_tiers = config::suppresses_by_quota(&threshold, self.policy.defaults);
+        self.suppression = Suppression::read(&threshold, self.suppression);
+        self.settings.quota_is_the_tiers = self.suppression.sets_quota(self.policy.defaults);
         self.settings.policy = self.policy.clone();
         findings
     }
