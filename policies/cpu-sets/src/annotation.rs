@@ -51,8 +51,14 @@ pub fn read<T: DeserializeOwned>(key: &'static str, text: &str, names: &[&str]) 
     read.map_err(|error| AnnotationError { key, field: "", fault: error.to_string() })
 }
 
-fn cpus(key: &'static str, field: &'static str, text: &str) -> Result<CpuSet, AnnotationError> {
-    CpuSet::parse(text).map_err(|error: CpuListError| AnnotationError { key, field, fault: error.to_string() })
+/// Reads a cpulist; empty if the field is absent or `null`.
+fn cpus(key: &'static str, field: &'static str, value: Option<&Value>) -> Result<CpuSet, AnnotationError> {
+    let fault = |fault: String| AnnotationError { key, field, fault };
+    match value {
+        None | Some(Value::Null) => Ok(CpuSet::default()),
+        Some(Value::String(text)) => CpuSet::parse(text).map_err(|error: CpuListError| fault(error.to_string())),
+        Some(other) => Err(fault(format!("{other} is no cpulist; write one in quotes, such as \"0-3\""))),
+    }
 }
 
 /// CPUs that a node keeps from pods.
@@ -74,18 +80,23 @@ impl Reservation {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Wire {
-            resources: Option<BTreeMap<String, serde_json::Value>>,
+            resources: Option<Value>,
             #[serde(rename = "reservedCPUs")]
-            reserved_cpus: Option<String>,
+            reserved_cpus: Option<Value>,
         }
         let wire: Wire = read(RESERVATION, text, &["resources", "reservedCPUs"])?;
-        let cpus = cpus(RESERVATION, "reservedCPUs", wire.reserved_cpus.as_deref().unwrap_or_default())?;
+        let cpus = cpus(RESERVATION, "reservedCPUs", wire.reserved_cpus.as_ref())?;
         if !cpus.is_empty() {
             let count = u64::try_from(cpus.len()).unwrap_or(u64::MAX);
             return Ok(Self { cpu_milli: count.saturating_mul(1000), cpus });
         }
-        let cpu_milli = match wire.resources.as_ref().and_then(|resources| resources.get("cpu")) {
-            None | Some(serde_json::Value::Null) => 0,
+        let resources = wire.resources.unwrap_or_default();
+        if !matches!(resources, Value::Null | Value::Object(_)) {
+            let fault = format!("{resources} is no object; write one such as {{\"cpu\": \"2\"}}");
+            return Err(AnnotationError { key: RESERVATION, field: "resources", fault });
+        }
+        let cpu_milli = match resources.get("cpu") {
+            None | Some(Value::Null) => 0,
             Some(amount) => milli(amount).ok_or_else(|| AnnotationError {
                 key: RESERVATION,
                 field: "resources.cpu",
@@ -99,10 +110,10 @@ impl Reservation {
 }
 
 /// A Kubernetes quantity of CPU in thousandths of a CPU, rounded up and capped as Kubernetes does; `None` if it is invalid or negative.
-fn milli(amount: &serde_json::Value) -> Option<u64> {
+fn milli(amount: &Value) -> Option<u64> {
     let text = match amount {
-        serde_json::Value::String(text) => text.trim().to_owned(),
-        serde_json::Value::Number(number) => number.to_string(),
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
         _ => return None,
     };
     let (digits, power) = match text.as_bytes().last()? {
@@ -174,12 +185,20 @@ impl SystemQos {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Wire {
-            cpuset: Option<String>,
-            cpuset_exclusive: Option<bool>,
+            cpuset: Option<Value>,
+            cpuset_exclusive: Option<Value>,
         }
         let wire: Wire = read(SYSTEM_QOS, text, &["cpuset", "cpusetExclusive"])?;
-        let cpus = cpus(SYSTEM_QOS, "cpuset", wire.cpuset.as_deref().unwrap_or_default())?;
-        Ok(Self { cpus, is_exclusive: wire.cpuset_exclusive.unwrap_or(true) })
+        let cpus = cpus(SYSTEM_QOS, "cpuset", wire.cpuset.as_ref())?;
+        let is_exclusive = match wire.cpuset_exclusive {
+            None | Some(Value::Null) => true,
+            Some(Value::Bool(is_exclusive)) => is_exclusive,
+            Some(other) => {
+                let fault = format!("{other} is neither true nor false; write one of them without quotes");
+                return Err(AnnotationError { key: SYSTEM_QOS, field: "cpusetExclusive", fault });
+            }
+        };
+        Ok(Self { cpus, is_exclusive })
     }
 
     /// The CPUs that no other class may use.
@@ -212,17 +231,23 @@ impl ResourceStatus {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Wire {
-            cpuset: Option<String>,
-            numa_node_resources: Option<Vec<Zone>>,
+            cpuset: Option<Value>,
+            numa_node_resources: Option<Value>,
         }
         #[derive(Deserialize)]
         struct Zone {
             node: Option<i64>,
-            resources: Option<BTreeMap<String, serde_json::Value>>,
+            resources: Option<BTreeMap<String, Value>>,
         }
         let wire: Wire = read(RESOURCE_STATUS, text, &["cpuset", "numaNodeResources"])?;
-        let cpus = cpus(RESOURCE_STATUS, "cpuset", wire.cpuset.as_deref().unwrap_or_default())?;
-        let zones = wire.numa_node_resources.unwrap_or_default();
+        let cpus = cpus(RESOURCE_STATUS, "cpuset", wire.cpuset.as_ref())?;
+        let zones: Option<Vec<Zone>> =
+            serde_json::from_value(wire.numa_node_resources.unwrap_or_default()).map_err(|error| AnnotationError {
+                key: RESOURCE_STATUS,
+                field: "numaNodeResources",
+                fault: error.to_string(),
+            })?;
+        let zones = zones.unwrap_or_default();
         let has_cpu = |zone: &Zone| {
             let amount = |name: &str| zone.resources.as_ref()?.get(name).and_then(milli);
             CPU_NAMES.iter().any(|name| amount(name).is_some_and(|amount| amount > 0))
@@ -281,7 +306,8 @@ mod tests {
         for (text, field) in [
             ("", ""),
             ("[]", ""),
-            (r#"{"reservedCPUs": 3}"#, ""),
+            (r#"{"reservedCPUs": 3, "resources": {"cpu": "3"}}"#, "reservedCPUs"),
+            (r#"{"resources": "3"}"#, "resources"),
             (r#"{"reservedCPUs": "3-1"}"#, "reservedCPUs"),
             (r#"{"resources": {"cpu": "many"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "-1"}}"#, "resources.cpu"),
@@ -298,6 +324,8 @@ mod tests {
         }
         let error = Reservation::parse(r#"{"resources": {"cpu": "many"}}"#).unwrap_err();
         insta::assert_snapshot!(error, @r#"annotation `node.koordinator.sh/reservation`, field `resources.cpu`: "many" is no amount of CPU; write whole CPUs ("2"), parts ("1.5") or thousandths ("1500m")"#);
+        let error = Reservation::parse(r#"{"reservedCPUs": 4}"#).unwrap_err();
+        insta::assert_snapshot!(error, @r#"annotation `node.koordinator.sh/reservation`, field `reservedCPUs`: 4 is no cpulist; write one in quotes, such as "0-3""#);
     }
 
     #[test]
@@ -316,7 +344,13 @@ mod tests {
                 "{text}"
             );
         }
-        assert_eq!(SystemQos::parse(r#"{"cpuset": "x"}"#).unwrap_err().field, "cpuset");
+        for (text, field) in [
+            (r#"{"cpuset": "x"}"#, "cpuset"),
+            (r#"{"cpuset": 1}"#, "cpuset"),
+            (r#"{"cpuset": "1", "cpusetExclusive": "no"}"#, "cpusetExclusive"),
+        ] {
+            assert_eq!(SystemQos::parse(text).unwrap_err().field, field, "{text}");
+        }
         assert_eq!(SystemQos::parse("null,").unwrap_err().field, "");
     }
 
@@ -340,6 +374,12 @@ mod tests {
             let expected = ResourceStatus { cpus: CpuSet::parse(cpus).unwrap(), has_numa_nodes, cpu_nodes };
             assert_eq!(ResourceStatus::parse(text), Ok(expected), "{text}");
         }
-        assert_eq!(ResourceStatus::parse(r#"{"cpuset": "4-"}"#).unwrap_err().field, "cpuset");
+        for (text, field) in [
+            (r#"{"cpuset": "4-"}"#, "cpuset"),
+            (r#"{"cpuset": [4]}"#, "cpuset"),
+            (r#"{"numaNodeResources": {"node": 0}}"#, "numaNodeResources"),
+        ] {
+            assert_eq!(ResourceStatus::parse(text).unwrap_err().field, field, "{text}");
+        }
     }
 }
