@@ -1,6 +1,6 @@
 //! The effective configuration in words, as logged for operators before anything is measured.
 
-use super::{Allocatable, Checked, Config, Limit, Satisfaction, Usage};
+use super::{Allocatable, Checked, Config, Field, Limit, Satisfaction, Thresholds, Usage};
 use crate::feature::{Feature, Group};
 
 impl Config {
@@ -20,11 +20,29 @@ impl Config {
             .filter_map(|feature| match self.strategy.check(feature) {
                 Ok(Some(checked)) => Some(format!("{feature}: {}", settings(feature, &checked))),
                 Ok(None) => {
-                    Some(format!("{feature}: off, since resource-threshold-config does not set its thresholds"))
+                    let missing = self.strategy.missing(feature);
+                    Some(format!("{feature}: off, since resource-threshold-config does not set {missing}"))
                 }
                 Err(_) => None,
             })
             .collect()
+    }
+}
+
+impl Thresholds {
+    /// What an unconfigured feature lacks.
+    fn missing(&self, feature: Feature) -> &'static str {
+        let (has_threshold, priority) = match feature {
+            Feature::BeCpu | Feature::BeMemory => (false, ""),
+            Feature::Cpu => (self.cpu != Field::Unset, "`evictEnabledPriorityThreshold`"),
+            // Its threshold has a default.
+            Feature::Memory => (true, "`evictEnabledPriorityThreshold`"),
+            Feature::CpuAllocatable => (self.cpu_allocatable != Field::Unset, "`allocatableEvictPriorityThreshold`"),
+            Feature::MemoryAllocatable => {
+                (self.memory_allocatable != Field::Unset, "`allocatableEvictPriorityThreshold`")
+            }
+        };
+        if has_threshold { priority } else { "its thresholds" }
     }
 }
 
@@ -75,6 +93,18 @@ mod tests {
                 vec![
                     "CPUEvict: off, since resource-threshold-config does not set its thresholds",
                     "BEMemoryEvict: batch pods leave from 70 % of the node's memory on, down to 68 %; it decides on measurements",
+                ],
+            ),
+            (
+                r#"{"enable": true, "cpuEvictThresholdPercent": 80, "memoryAllocatableEvictThresholdPercent": 110,
+                    "memoryAllocatableEvictLowerPercent": 100}"#,
+                r#"{"BECPUEvict": true, "CPUAllocatableEvict": true, "CPUEvict": true, "MemoryAllocatableEvict": true, "MemoryEvict": true}"#,
+                vec![
+                    "BECPUEvict: off, since resource-threshold-config does not set its thresholds",
+                    "CPUAllocatableEvict: off, since resource-threshold-config does not set its thresholds",
+                    "CPUEvict: off, since resource-threshold-config does not set `evictEnabledPriorityThreshold`",
+                    "MemoryAllocatableEvict: off, since resource-threshold-config does not set `allocatableEvictPriorityThreshold`",
+                    "MemoryEvict: off, since resource-threshold-config does not set `evictEnabledPriorityThreshold`",
                 ],
             ),
             (
