@@ -154,7 +154,7 @@ impl Policy for BeSuppress {
         let decisions = decide::tick(&mut self.state, &self.config, &inputs, self.now_usec);
         for report in &decisions.reports {
             let level = if report.has_begun { Level::Warn } else { Level::Info };
-            host.log(level, &report.to_string());
+            host.log(level, &report.text(&self.config.policy));
         }
         self.unmet = decisions.verdict.unmet(&|id| self.sources.pod_name(id));
         self.remark(host);

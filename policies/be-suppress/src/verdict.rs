@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::CpuSet;
 use crate::allowed::Allowed;
+use crate::config::{Profile, Settings};
 use crate::pressure;
 
 /// The outcome of an evaluation.
@@ -230,15 +231,26 @@ pub struct Report {
     pub has_begun: bool,
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.condition, self.has_begun) {
+impl Report {
+    /// The report in words. What batch pods get where CPUs are lacking depends on the policy's configuration.
+    pub fn text(&self, settings: &Settings) -> String {
+        let is_responsive = settings.profile == Profile::Responsive;
+        let text = match (self.condition, self.has_begun) {
+            (Condition::NoCpus, true) if !is_responsive || settings.be_cpu_manager => {
+                "all CPUs are reserved or belong to others alone: batch pods keep the CPUs that they had; reserve fewer CPUs, or move batch \
+                 pods away"
+            }
             (Condition::NoCpus, true) => {
                 "all CPUs are reserved or belong to others alone: batch pods keep the CPUs that they had and are bounded by a quota; \
                  reserve fewer CPUs, or move batch pods away"
             }
             (Condition::NoCpus, false) => "batch pods have CPUs of their own again",
-            (Condition::FewCpus, true) => "fewer CPUs are left than batch pods are to keep: they get all that there are",
+            (Condition::FewCpus, true) if !is_responsive => {
+                "fewer CPUs are left than batch pods are to keep: they keep the CPUs that they had"
+            }
+            (Condition::FewCpus, true) => {
+                "fewer CPUs are left than batch pods are to keep: they get all that there are"
+            }
             (Condition::FewCpus, false) => "there are CPUs enough for batch pods again",
             (Condition::NoCpuset, true) => {
                 "cpusets cannot be written here, so batch pods are held back by a CFS quota; enable the cpuset controller down to the \
@@ -247,14 +259,13 @@ impl fmt::Display for Report {
             (Condition::NoCpuset, false) => "cpusets can be written again",
             (Condition::NoQuota, true) => "CFS quotas cannot be written here, so batch pods are held back by cpusets",
             (Condition::NoQuota, false) => "CFS quotas can be written again",
-            (Condition::NoControl, true) => "neither cpusets nor CFS quotas can be written here: batch pods only yield by weight",
-            (Condition::NoControl, false) => "batch pods can be held back again",
-            (Condition::Missing(missing), begun) => {
-                return match begun {
-                    true => write!(f, "{missing}: what batch pods may use stays as it is"),
-                    false => write!(f, "ended: {missing}"),
-                };
+            (Condition::NoControl, true) => {
+                "neither cpusets nor CFS quotas can be written here: batch pods only yield by weight"
             }
-        })
+            (Condition::NoControl, false) => "batch pods can be held back again",
+            (Condition::Missing(missing), true) => return format!("{missing}: what batch pods may use stays as it is"),
+            (Condition::Missing(missing), false) => return format!("ended: {missing}"),
+        };
+        text.to_owned()
     }
 }

@@ -328,6 +328,7 @@ fn without_any_cpu_the_last_set_stays_and_a_quota_bounds_it() {
     assert_eq!(held(&decisions), ["tier: 0-1,8-9", "tier: Some(340000)"]);
     insta::assert_snapshot!(decisions.verdict, @"65 % of 16000m, less 6000m of latency-sensitive pods and 1000m of the system: 3400m; too few CPUs are left for batch pods; they keep 0-1,8-9; CFS quota 340000 us");
     assert_eq!(decisions.reports, [Report { condition: Condition::NoCpus, has_begun: true }]);
+    insta::assert_snapshot!(decisions.reports[0].text(&config.policy), @"all CPUs are reserved or belong to others alone: batch pods keep the CPUs that they had and are bounded by a quota; reserve fewer CPUs, or move batch pods away");
     assert_eq!(tick(&mut state, &config, &full, at(1)).reports, [], "told once");
     assert_eq!(
         tick(&mut state, &config, &inputs(), at(2)).reports,
@@ -337,7 +338,9 @@ fn without_any_cpu_the_last_set_stays_and_a_quota_bounds_it() {
     assert_eq!(held(&once(&config, &full))[0], "tier: Some(340000)");
     // Koordinator divides by zero here; this policy keeps the current state.
     let koordinator = Config { policy: Settings { profile: Profile::Koordinator, ..config.policy }, ..config };
-    assert_eq!(once(&koordinator, &full).wanted, Some(vec![]));
+    let kept = once(&koordinator, &full);
+    assert_eq!(kept.wanted, Some(vec![]));
+    insta::assert_snapshot!(kept.reports[0].text(&koordinator.policy), @"all CPUs are reserved or belong to others alone: batch pods keep the CPUs that they had; reserve fewer CPUs, or move batch pods away");
 }
 
 #[test]
@@ -350,8 +353,10 @@ fn a_pool_that_is_too_small_gives_all_that_it_has() {
     assert_eq!(decisions.reports, [Report { condition: Condition::FewCpus, has_begun: true }]);
     insta::assert_snapshot!(decisions.verdict, @"65 % of 16000m, less 2000m of latency-sensitive pods and 1000m of the system: 7400m; CPUs 3: 1, 16 before, of 8 that could be used");
     // Koordinator writes nothing in this case.
-    let decisions = once(&config(Profile::Koordinator, Mode::Cpuset), &inputs);
+    let koordinator = config(Profile::Koordinator, Mode::Cpuset);
+    let decisions = once(&koordinator, &inputs);
     assert_eq!(decisions.wanted, Some(vec![]));
+    insta::assert_snapshot!(decisions.reports[0].text(&koordinator.policy), @"fewer CPUs are left than batch pods are to keep: they keep the CPUs that they had");
 }
 
 #[test]
