@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::ConfigMap;
 use super::document::{Document, take};
 use super::maps::{self, GoodTexts, clusters, consequence, outranked};
+use super::rules::hint;
 use super::selector::Selector;
 use crate::pod::Node;
 use crate::problem::Problem;
@@ -52,7 +53,7 @@ impl ClusterConfig {
                         .push((key.clone(), Problem { object: format!("ConfigMap {}", map.key()), field, message }));
                 };
                 let place = (map.key(), key.clone());
-                let body = match Body::parse(text, node) {
+                let body = match Body::parse(key, text, node) {
                     Ok((body, notes)) => {
                         for (path, message) in notes {
                             problem(&path, message);
@@ -61,7 +62,7 @@ impl ClusterConfig {
                     }
                     Err((path, what)) => {
                         let last = previous.and_then(|previous| previous.good.get(&place));
-                        let last = last.and_then(|text| Some(Body::parse(text, node).ok()?.0));
+                        let last = last.and_then(|text| Some(Body::parse(key, text, node).ok()?.0));
                         problem(&path, format!("{what}; {}; write a JSON object", consequence(last.is_some())));
                         last
                     }
@@ -110,6 +111,10 @@ fn is_shallow(document: &Document, levels: usize) -> bool {
     }
 }
 
+/// Koordinator's keys whose texts have the fields `clusterStrategy` and `nodeStrategies`, and no others. A key of another name may have any
+/// fields, which its policy reads itself.
+const LAYERED: [&str; 4] = ["cpu-burst-config", "resource-qos-config", "resource-threshold-config", "system-config"];
+
 /// A parsed text of a key.
 struct Body {
     text: String,
@@ -124,7 +129,7 @@ impl Body {
     /// # Errors
     ///
     /// The path of the field that makes the whole text unusable, and what is wrong with it.
-    fn parse(text: &str, node: &Node) -> Result<(Self, Vec<Note>), (String, String)> {
+    fn parse(key: &str, text: &str, node: &Node) -> Result<(Self, Vec<Note>), (String, String)> {
         let whole = |what: String| (String::new(), what);
         if text.trim().is_empty() {
             return Err(whole("the text is empty".into()));
@@ -150,6 +155,12 @@ impl Body {
         };
         if let Some(entry) = first_match(entries, node, &mut notes)? {
             merge(&mut strategy, entry);
+        }
+        if LAYERED.contains(&key) {
+            for (name, _) in fields.iter().filter(|(_, value)| !value.is_null()) {
+                let hint = hint(name, &["clusterStrategy", "nodeStrategies"]);
+                notes.push((name.clone(), format!("unknown field, ignored; the other fields count; {hint}")));
+            }
         }
         Ok((Self { text: text.to_owned(), value, strategy }, notes))
     }

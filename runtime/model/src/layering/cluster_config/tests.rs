@@ -57,6 +57,19 @@ fn a_strategy_is_the_clusters_with_the_first_matching_nodes_merged_over_it() {
 }
 
 #[test]
+fn a_field_beside_the_strategies_is_named_where_the_key_has_none() {
+    let flat = r#"{"enable": true, "nodeStrategie": [], "clusterStrategy": {"enable": false}, "comment": null}"#;
+    let maps =
+        [koordinator(&[("resource-threshold-config", flat), ("colocation-config", flat), ("example.com/own", flat)])];
+    let (read, problems) = ClusterConfig::read(&maps, &Node::default(), None);
+    assert_eq!(read.get("resource-threshold-config").unwrap().strategy, r#"{"enable":false}"#);
+    insta::assert_snapshot!(messages(&problems), @r"
+    ConfigMap koordinator-system/slo-controller-config: resource-threshold-config: enable: unknown field, ignored; the other fields count; known here: clusterStrategy, nodeStrategies
+    ConfigMap koordinator-system/slo-controller-config: resource-threshold-config: nodeStrategie: unknown field, ignored; the other fields count; did you mean `nodeStrategies`?
+    ");
+}
+
+#[test]
 fn a_text_that_cannot_be_read_leaves_the_last_one_that_could() {
     let read = |text: &str, previous: Option<&ClusterConfig>| {
         ClusterConfig::read(&[koordinator(&[("key", text), ("other", "{}")])], &Node::default(), previous)
