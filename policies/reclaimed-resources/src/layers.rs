@@ -69,6 +69,10 @@ impl Layers {
                     let misplaced = item.as_object().into_iter().flat_map(misplaced);
                     let place = format!("nodeConfigs[{index}]");
                     findings.extend(misplaced.map(|fault| Finding::new(KEY, fault.within(&place))));
+                    if layer.selector.is_none() {
+                        let message = "has no nodeSelector and is therefore for no node; write `{}` to mean every node";
+                        findings.push(Finding::new(KEY, Fault::new(&place, message)));
+                    }
                     nodes.push(layer);
                 }
                 Err(fault) => findings.push(Finding::new(KEY, fault.within(&format!("nodeConfigs[{index}]")))),
@@ -195,7 +199,10 @@ mod tests {
             let (strategy, findings) = layers.effective(&map(labels), &map(annotations));
             let seen = (strategy.enable, strategy.cpu_reclaim_percent, strategy.memory_reclaim_percent);
             assert_eq!(seen, (true, cpu, memory), "{labels:?} {annotations:?}");
-            assert_eq!(findings, []);
+            let told: Vec<_> = findings.iter().map(ToString::to_string).collect();
+            let without_selector = "colocation-config field nodeConfigs[0] has no nodeSelector and is therefore for no node; write `{}` \
+                                    to mean every node";
+            assert_eq!(told, [without_selector]);
         }
     }
 
