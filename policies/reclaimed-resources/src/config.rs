@@ -146,20 +146,20 @@ impl PolicyConfig {
             }
         }
         let mut seen: Vec<&String> = Vec::new();
-        for (field, names) in [
-            ("batchCPUNames", &self.batch_cpu_names),
-            ("batchMemoryNames", &self.batch_memory_names),
-            ("midCPUNames", &self.mid_cpu_names),
-            ("midMemoryNames", &self.mid_memory_names),
+        for (field, names, end) in [
+            ("batchCPUNames", &self.batch_cpu_names, "-cpu"),
+            ("batchMemoryNames", &self.batch_memory_names, "-memory"),
+            ("midCPUNames", &self.mid_cpu_names, "-cpu"),
+            ("midMemoryNames", &self.mid_memory_names, "-memory"),
         ] {
             let wrong = |what: &str| Err(format!("field `{field}` of the policy's configuration {what}"));
             if names.is_empty() || names.len() > MAX_NAMES {
                 return wrong(&format!("has {} names: give 1 to {MAX_NAMES}", names.len()));
             }
             for name in names {
-                if let Err(fault) = check_name(name) {
+                if let Err(fault) = check_name(name, end) {
                     return wrong(&format!(
-                        "has `{name}`, which {}: give a name such as example.com/batch-cpu",
+                        "has `{name}`, which {}: give a name such as example.com/batch{end}",
                         fault.message
                     ));
                 }
@@ -173,8 +173,8 @@ impl PolicyConfig {
     }
 }
 
-/// Checks that a node can publish a resource of this name.
-fn check_name(name: &str) -> Result<(), Fault> {
+/// Checks that a node can publish a resource of this name. By the name's end the controller finds the upper bound of the amount.
+fn check_name(name: &str, end: &str) -> Result<(), Fault> {
     let is_end = |byte: u8| byte.is_ascii_alphanumeric();
     let is_part = |part: &str, most: usize, more: &[u8]| {
         let bytes = part.as_bytes();
@@ -187,7 +187,7 @@ fn check_name(name: &str) -> Result<(), Fault> {
     let Some((domain, own)) = name.split_once('/') else { return Err(Fault::new("", "has no domain")) };
     if is_part(domain, 253, b"-.") && is_part(own, 63, b"-_.") && !domain.bytes().any(|byte| byte.is_ascii_uppercase())
     {
-        Ok(())
+        if own.ends_with(end) { Ok(()) } else { Err(Fault::new("", format!("does not end in {end}"))) }
     } else {
         Err(Fault::new("", "is no qualified name"))
     }
@@ -282,7 +282,12 @@ mod tests {
             (r#"{"policy":{"midCPUNames":["/cpu"]}}"#, "is no qualified name"),
             (r#"{"policy":{"midCPUNames":["Example.com/cpu"]}}"#, "is no qualified name"),
             (r#"{"policy":{"midCPUNames":["example.com/-cpu"]}}"#, "is no qualified name"),
-            (r#"{"policy":{"batchMemoryNames":["kubernetes.io/batch-cpu"]}}"#, "which is there before"),
+            (r#"{"policy":{"midMemoryNames":["kubernetes.io/batch-memory"]}}"#, "which is there before"),
+            (
+                r#"{"policy":{"batchMemoryNames":["example.com/batch-cpu"]}}"#,
+                "has `example.com/batch-cpu`, which does not end in -memory: give a name such as example.com/batch-memory",
+            ),
+            (r#"{"policy":{"midCPUNames":["example.com/scratch"]}}"#, "which does not end in -cpu"),
             (r#"{"policy":{"resourceSource":"both"}}"#, "unknown variant `both`"),
             (
                 r#"{"colocation":{"degradeTimeMinutes":0}}"#,

@@ -75,7 +75,9 @@ impl NodeState {
         } else {
             return None;
         };
-        u64::try_from(u128::from(of_node) * u128::from(percent) / 100).ok()
+        // Kubernetes' quantities end at 2^63 − 1.
+        let limit = i64::MAX.unsigned_abs();
+        Some(u64::try_from(u128::from(of_node) * u128::from(percent) / 100).unwrap_or(limit).min(limit))
     }
 }
 
@@ -121,9 +123,13 @@ pub(in super::super) fn publication(
             )));
             continue;
         }
-        let most = node.most(name, rules.max_percent_of_capacity);
-        // Kubernetes' quantities end at 2^63 − 1.
-        let most = most.unwrap_or(i64::MAX.unsigned_abs());
+        let Some(most) = node.most(name, rules.max_percent_of_capacity) else {
+            answers.push(refused(format!(
+                "the name {name} ends neither in -cpu nor in -memory, so the controller has no bound for it; publish it under a name \
+                 that does"
+            )));
+            continue;
+        };
         let amount = resource.amount.min(most);
         amounts.insert(name, amount);
         if let Some(origin) = resource.origin {

@@ -98,6 +98,7 @@ fn what_may_not_be_published_is_refused_with_the_way_out() {
         ("not allowed", node(None, &[]), resource("cpu", 4), 0, "colocation.resourceNames"),
         ("another's", node(None, &[(CPU, "800")]), resource(CPU, 1500), 0, "koord-manager"),
         ("another's beside ours", node(Some(MEMORY), &[(CPU, "800")]), resource(CPU, 800), 0, "koord-manager"),
+        ("no bound", node(None, &[]), resource("example.com/other", 4), 0, "ends neither in -cpu nor in -memory"),
         ("too much", node(Some(CPU), &[(CPU, "4k")]), resource(CPU, 4001), 4000, "maxPercentOfCapacity"),
     ] {
         let found = publication(&node, &[wanted], &rules());
@@ -105,8 +106,12 @@ fn what_may_not_be_published_is_refused_with_the_way_out() {
         assert!(!answer.in_force && answer.amount == stands, "{case}: {answer:?}");
         assert!(answer.message.contains(message), "{case}: {answer:?}");
         let amounts = changed(&found)["amounts"].clone();
-        assert!(amounts.get("cpu").is_none() && amounts.get(CPU).is_none(), "{case}: {amounts}");
+        assert!(["cpu", CPU, "example.com/other"].iter().all(|name| amounts.get(name).is_none()), "{case}: {amounts}");
     }
+    // One that an earlier version published without a bound is withdrawn.
+    let before = node(Some("example.com/other"), &[("example.com/other", "4")]);
+    let found = publication(&before, &[resource("example.com/other", 4)], &rules());
+    assert_eq!(changed(&found)["amounts"], json!({"example.com/other": null}));
     // An amount of 0 offers nothing, so it does not block the publication.
     let adopted = publication(&node(None, &[(CPU, "0")]), &[resource(CPU, 7)], &rules());
     assert_eq!(changed(&adopted)["amounts"][CPU], "7");
@@ -121,7 +126,6 @@ fn no_more_is_published_than_the_node_has() {
         (CPU, 5001, 125, "5000"),
         (MEMORY, u64::MAX, 50, "4294967296"),
         (MEMORY, 5, 1, "5"),
-        ("example.com/other", u64::MAX, 100, "9223372036854775807"),
     ] {
         let rules = PublicationRules { max_percent_of_capacity: percent, ..rules() };
         let found = publication(&node(None, &[]), &[resource(name, amount)], &rules);
@@ -130,6 +134,13 @@ fn no_more_is_published_than_the_node_has() {
     let shrunk = NodeState { capacity: [("cpu".into(), "1".into())].into(), ..node(None, &[]) };
     let found = publication(&shrunk, &[resource(CPU, 4000), resource(MEMORY, 9)], &rules());
     assert_eq!(changed(&found)["amounts"], json!({CPU: "1000", MEMORY: "0"}));
+    // Kubernetes' quantities end at 2^63 − 1.
+    let vast = NodeState { capacity: [("memory".into(), i64::MAX.to_string())].into(), ..node(None, &[]) };
+    for percent in [101, 1000] {
+        let rules = PublicationRules { max_percent_of_capacity: percent, ..rules() };
+        let found = publication(&vast, &[resource(MEMORY, u64::MAX)], &rules);
+        assert_eq!(changed(&found)["amounts"], json!({MEMORY: i64::MAX.to_string()}), "{percent} %");
+    }
 }
 
 #[test]
