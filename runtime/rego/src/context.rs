@@ -71,7 +71,7 @@ impl Context {
     pub fn read(&self, text: &str) -> Result<Value, ParseError> {
         // The text is held while it is parsed, so it counts too.
         let charged = self.charge(text.len()).and_then(|()| self.work_on(text.len()));
-        charged.map_err(|_| ParseError { offset: 0, reason: "it takes more than an evaluation may use" })?;
+        charged.map_err(|_| ParseError::Text { offset: 0, reason: "it takes more than an evaluation may use" })?;
         Value::parse_in(text, self)
     }
 

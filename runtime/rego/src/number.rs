@@ -25,16 +25,31 @@ enum Form {
 }
 
 impl Number {
-    /// Parses a number in Rego's source: JSON's grammar, and `.5` and `5.`, which mean `0.5` and `5.0`. `None` as
+    /// Parses a number as OPA's module writes it, which keeps the text that `to_number` was given: JSON's grammar, with
+    /// zeros before other digits (`0500` is `500`), and `.5` and `5.`, which mean `0.5` and `5.0`. `None` as
     /// [`Number::parse`].
     pub(crate) fn parse_source(text: &str) -> Option<Self> {
         let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
         let (mantissa, exponent) = rest.split_at_checked(rest.find(['e', 'E']).unwrap_or(rest.len()))?;
-        match mantissa.split_once('.') {
-            Some(("", fraction)) => Self::parse(&format!("{sign}0.{fraction}{exponent}")),
-            Some((whole, "")) => Self::parse(&format!("{sign}{whole}.0{exponent}")),
-            _ => Self::parse(text),
+        let (whole, fraction) = match mantissa.split_once('.') {
+            Some((whole, fraction)) => (whole, Some(fraction)),
+            None => (mantissa, None),
+        };
+        let has_leading_zeros = whole.len() > 1 && whole.starts_with('0');
+        if !whole.is_empty() && !has_leading_zeros && fraction != Some("") {
+            return Self::parse(text);
         }
+        let fraction = match (whole, fraction) {
+            ("", None | Some("")) => return None,
+            (_, None) => String::new(),
+            (_, Some("")) => ".0".to_owned(),
+            (_, Some(fraction)) => format!(".{fraction}"),
+        };
+        let whole = match whole.trim_start_matches('0') {
+            "" => "0",
+            digits => digits,
+        };
+        Self::parse(&format!("{sign}{whole}{fraction}{exponent}"))
     }
 
     /// Parses a number of JSON; `None` if it is not one, or if its text or its exponent exceeds [`limit::DIGITS`].
@@ -282,13 +297,26 @@ mod tests {
             (".", None),
             ("-.", None),
             (".e3", None),
-            ("05.", None),
+            ("0500", Some("500")),
+            ("00", Some("0")),
+            ("-05", Some("-5")),
+            ("00.5", Some("0.5")),
+            ("05.", Some("5.0")),
+            ("0500e1", Some("500e1")),
+            ("0", Some("0")),
+            ("-0", Some("-0")),
             ("5..", None),
+            ("0x5", None),
+            ("-", None),
+            ("1e", None),
+            ("00e", None),
+            ("1e+", None),
+            ("e5", None),
             ("", None),
         ] {
             assert_eq!(Number::parse_source(source).map(|number| number.to_string()).as_deref(), expected, "{source}");
         }
-        for text in [".5", "5."] {
+        for text in [".5", "5.", "05"] {
             assert!(Number::parse(text).is_none(), "JSON has no {text}");
         }
     }

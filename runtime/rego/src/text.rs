@@ -8,13 +8,26 @@ use crate::{Context, Number, Value, limit, weight};
 
 /// The error for a text that is not a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("byte {offset}: {reason}")]
-pub struct ParseError {
-    /// Offset of the error, in bytes from the start.
-    pub offset: usize,
-    /// What is wrong.
-    pub reason: &'static str,
+#[non_exhaustive]
+pub enum ParseError {
+    /// The text does not follow the grammar, or exceeds a limit.
+    #[error("byte {offset}: {reason}")]
+    Text {
+        /// Offset of the error, in bytes from the start.
+        offset: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// A number that cannot be read.
+    #[error("`{text}` is not a number, or one whose digits or exponent exceed {}", limit::DIGITS)]
+    Number {
+        /// The number, cut to 64 bytes.
+        text: String,
+    },
 }
+
+/// Length in bytes to which an error cuts a number.
+const SHOWN: usize = 64;
 
 impl Value {
     /// Parses a value in Rego's form, with sets and any keys.
@@ -167,7 +180,8 @@ impl Parser<'_> {
             Some(b'[') => self.array(depth),
             Some(b'{') => self.braces(depth),
             Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b'.') if self.form == Form::Rego => self.number(),
+            // `to_number` in OPA's module also takes texts without digits, such as `.` and `e5`.
+            Some(b'.' | b'e' | b'E') if self.form == Form::Rego => self.number(),
             Some(_) => Err(self.error("no value begins like this")),
             None => Err(self.error("a value is missing")),
         }
@@ -245,7 +259,10 @@ impl Parser<'_> {
             rest.bytes().take_while(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')).count();
         self.charge(length)?;
         let parse = if self.form == Form::Json { Number::parse } else { Number::parse_source };
-        let number = rest.get(..length).and_then(parse).ok_or_else(|| self.error("not a number, or too long a one"))?;
+        let number = rest.get(..length).and_then(parse).ok_or_else(|| ParseError::Number {
+            // These are ASCII bytes.
+            text: rest.get(..length.min(SHOWN)).unwrap_or_default().to_owned(),
+        })?;
         self.offset += length;
         Ok(Value::Number(number))
     }
@@ -360,6 +377,6 @@ impl Parser<'_> {
     }
 
     fn error(&self, reason: &'static str) -> ParseError {
-        ParseError { offset: self.offset, reason }
+        ParseError::Text { offset: self.offset, reason }
     }
 }

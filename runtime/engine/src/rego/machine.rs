@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use memchr::memchr;
-use qosm_rego::{Budget, Builtin, BuiltinError, Context, Value};
+use qosm_rego::{Budget, Builtin, BuiltinError, Context, ParseError, Value};
 use wasmtime::{
     AsContext, AsContextMut, Caller, Extern, ExternType, Instance, Linker, Memory, MemoryType, Module, Store,
     TypedFunc, Val, WasmParams, WasmResults,
@@ -275,7 +275,12 @@ impl Machine {
         let result = exports.get_result.call(&mut *store, context)?;
         let text = exports.dump(&mut *store, result)?;
         let broken = |why: &dyn std::fmt::Display| Abort(format!("its result cannot be read: {why}"));
-        match store.data().read(&text).map_err(|error| broken(&error))? {
+        let read = store.data().read(&text).map_err(|error| {
+            let is_number = matches!(error, ParseError::Number { .. });
+            let help = if is_number { "; test a text with `regex.match` before `to_number`" } else { "" };
+            broken(&format!("{error}{help}"))
+        });
+        match read? {
             Value::Set(results) => Ok(results),
             _ => Err(broken(&"it is no set").into()),
         }
@@ -299,7 +304,7 @@ impl Host {
     }
 
     /// Parses a document that is not an argument of a built-in function, with its own weight limit.
-    fn read(&self, text: &[u8]) -> Result<Value, qosm_rego::ParseError> {
+    fn read(&self, text: &[u8]) -> Result<Value, ParseError> {
         let budget = Budget { weight: words(self.memory.limit()), work: u64::MAX, until: self.deadline.cpu_end() };
         Context::with_budget(0, budget).read(&String::from_utf8_lossy(text))
     }

@@ -500,6 +500,25 @@ fn a_failing_function_leaves_its_expression_undefined_and_is_reported() {
 }
 
 #[test]
+fn a_text_with_leading_zeros_is_a_number_and_one_without_digits_is_quoted() {
+    let rules = "settings contains {\"log\": sprintf(\"%d\", [to_number(input.config.text)])}\n\n\
+                 settings contains {\"container\": \"10\", \"knob\": \"cpu.quota\", \"value\": to_number(input.config.text), \
+                 \"reason\": \"because\"}";
+    let mut tried = Tried::of(&opa::policy("cpu-bandwidth", rules));
+    tried.instance.configure(r#"{"text": "05000"}"#).unwrap();
+    let staged = tried.evaluated();
+    assert_eq!(staged.settings, [hold(APP, Knob::CfsQuota, Value::Number(5000))]);
+    assert_eq!(staged.log.iter().map(|line| line.message.as_str()).collect::<Vec<_>>(), ["5000"]);
+    for text in ["-", ".", "1e", "1e+"] {
+        let mut tried = Tried::of(&opa::policy("cpu-bandwidth", rules));
+        tried.instance.configure(&format!("{{\"text\": \"{text}\"}}")).unwrap();
+        let error = tried.evaluate().unwrap_err().to_string();
+        assert!(error.contains(&format!("its result cannot be read: `{text}` is not a number")), "{error}");
+        assert!(error.contains("`regex.match` before `to_number`"), "{error}");
+    }
+}
+
+#[test]
 fn two_values_for_one_rule_end_the_evaluation_with_file_and_line() {
     let rules = "settings contains {\"log\": x}\n\nx := \"a\" if input.tick.windowUsec > 0\n\nx := \"b\" if input.tick.windowUsec > 1";
     let mut tried = Tried::of(&opa::policy("", rules));

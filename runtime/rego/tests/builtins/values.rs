@@ -106,6 +106,7 @@ fn what_the_module_writes_is_read() {
         ("{[1]: {true: null}, \"a\": set()}", "{\"a\": set(), [1]: {true: null}}"),
         ("[1.50, 1e3, -0, 12345678901234567890]", "[1.50, 1e3, -0, 12345678901234567890]"),
         (r#""\u00e9\ud83d\ude00\ud800\/""#, "\"é😀\u{fffd}/\""),
+        ("[0500, 00, -05, 00.5]", "[500, 0, -5, 0.5]"),
         ("{1, 1.0}", "{1}"),
         ("{\"a\": 1, \"a\": 2}", "{\"a\": 2}"),
     ] {
@@ -127,8 +128,8 @@ fn what_is_no_value_is_refused() {
         "{1,}",
         "set(1)",
         "set",
-        "01",
         ".",
+        "e5",
         "1..",
         "+1",
         "--1",
@@ -145,8 +146,17 @@ fn what_is_no_value_is_refused() {
     ] {
         assert!(Value::parse(text).is_err(), "{text}");
     }
-    for text in ["{1: 2}", "{1}", "set()", "{\"a\"}", "1.", ".5", "[.5]"] {
+    for text in ["{1: 2}", "{1}", "set()", "{\"a\"}", "1.", ".5", "[.5]", "01"] {
         assert!(Value::from_json(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_number_that_cannot_be_read_is_quoted() {
+    let long = "1".repeat(limit::DIGITS + 1);
+    for (text, quoted) in [("[7, 1e]", "1e"), ("{\"a\": .}", "."), ("-", "-"), ("e5", "e5"), (&long, &long[..64])] {
+        let error = Value::parse(text).unwrap_err().to_string();
+        assert_eq!(error, format!("`{quoted}` is not a number, or one whose digits or exponent exceed 4096"));
     }
 }
 
