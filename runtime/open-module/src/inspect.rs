@@ -126,13 +126,12 @@ pub fn inspect(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output: Ou
             rows.iter().map(|row| format!("{:wide$}  {}\n", row[0], foreign::shown(&row[1], MAX_SHOWN))).collect();
         print::text(&text)?;
         let of_policy = description.as_ref().and_then(|description| description.config_schema.as_ref());
-        let of_pods = protocol.map(|protocol| &protocol.schema);
         let tables = [
-            ("the policy's own configuration (config of its entry)", of_policy),
-            ("each pod's and class's configuration", of_pods),
+            ("the policy's own configuration (config of its entry)", of_policy.map(schema::rows)),
+            ("each pod's and class's configuration", protocol.map(schema::rows_of)),
         ];
-        for (title, schema) in tables {
-            let fields = schema.map(schema::table).unwrap_or_default();
+        for (title, rows) in tables {
+            let fields = schema::table(rows.unwrap_or_default());
             if !fields.is_empty() {
                 print::text(&format!("\n{title}:\n{fields}"))?;
             }

@@ -1,6 +1,7 @@
 //! Lists the fields of a JSON schema as text.
 
 use qosm_model::foreign;
+use qosm_model::protocol::Protocol;
 use serde_json::{Map, Value};
 
 use crate::print;
@@ -14,9 +15,8 @@ const MAX_ROWS: usize = 500;
 /// Maximum number of characters of a cell.
 const MAX_SHOWN: usize = 1_000;
 
-/// A table of the fields with their valid values, defaults and meaning. Empty for a schema without fields.
-pub fn table(schema: &Value) -> String {
-    let rows = rows(schema);
+/// A table of such rows. Empty if there are none.
+pub fn table(rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -26,7 +26,7 @@ pub fn table(schema: &Value) -> String {
 /// Column headers of the table.
 pub const HEAD: [&str; 4] = ["field", "takes", "default", "meaning"];
 
-/// The rows of the table of fields.
+/// The rows of the fields of a schema, with their valid values, defaults and meaning. Empty for a schema without fields.
 pub fn rows(schema: &Value) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     collect(schema, schema, "", DEPTH, &mut rows);
@@ -35,6 +35,46 @@ pub fn rows(schema: &Value) -> Vec<Vec<String>> {
         *cell = foreign::shown(cell, MAX_SHOWN);
     }
     rows
+}
+
+/// The rows of the fields of pods' configuration. A default of the protocol takes the place of the schema's; with classes it
+/// is listed by class, unless all of them have the same.
+pub fn rows_of(protocol: &Protocol) -> Vec<Vec<String>> {
+    let mut rows = rows(&protocol.schema);
+    for row in &mut rows {
+        if let [path, _, default, _] = row.as_mut_slice()
+            && let Some(declared) = declared(protocol, path)
+        {
+            *default = foreign::shown(&declared, MAX_SHOWN);
+        }
+    }
+    rows
+}
+
+/// The protocol's default of the field with this path.
+fn declared(protocol: &Protocol, path: &str) -> Option<String> {
+    if protocol.class_field.is_none() {
+        return at(&protocol.defaults, path).map(Value::to_string);
+    }
+    let by_class: Vec<(&String, Option<&Value>)> = protocol
+        .defaults
+        .iter()
+        .map(|(class, fields)| (class, fields.as_object().and_then(|fields| at(fields, path))))
+        .collect();
+    let (_, first) = by_class.first()?;
+    if by_class.iter().all(|(_, value)| value == first) {
+        return first.map(Value::to_string);
+    }
+    let named = by_class.iter().filter_map(|(class, value)| value.map(|value| format!("{class} {value}")));
+    Some(named.collect::<Vec<_>>().join(", "))
+}
+
+/// The value at a path such as `limits.high`.
+fn at<'a>(fields: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    match path.split_once('.') {
+        None => fields.get(path),
+        Some((first, rest)) => at(fields.get(first)?.as_object()?, rest),
+    }
 }
 
 fn collect(root: &Value, schema: &Value, prefix: &str, depth: usize, rows: &mut Vec<Vec<String>>) {
@@ -141,7 +181,7 @@ mod tests {
                 "rest": {},
             },
         });
-        insta::assert_snapshot!(table(&schema), @r#"
+        insta::assert_snapshot!(table(rows(&schema)), @r#"
         FIELD         TAKES                             DEFAULT  MEANING
         limits        fields:
         limits.high   whole number, 7 or less, or null
@@ -152,13 +192,52 @@ mod tests {
         policy        auto, none, ""                             what is done
         rest          anything
         "#);
-        assert_eq!(table(&json!({"type": "object"})), "");
-        assert_eq!(table(&json!(true)), "");
+        assert_eq!(table(rows(&json!({"type": "object"}))), "");
+        assert_eq!(table(rows(&json!(true))), "");
+    }
+
+    #[test]
+    fn a_default_of_the_protocol_is_told_by_class_where_classes_differ() {
+        let schema = json!({"properties": {
+            "percent": {"type": "integer", "default": 1},
+            "same": {"type": "integer"},
+            "limits": {"type": "object", "properties": {"high": {"type": "integer"}}},
+            "open": {"type": "integer", "default": 9},
+        }});
+        let defaults = |class_field: Option<&str>, defaults: Value| {
+            let protocol = Protocol {
+                annotation_keys: Vec::new(),
+                config_map_key: None,
+                class_field: class_field.map(str::to_owned),
+                namespace_list_key: None,
+                defaults: defaults.as_object().cloned().unwrap_or_default(),
+                presets: Vec::new(),
+                schema: schema.clone(),
+                node_only_fields: Vec::new(),
+            };
+            let rows = rows_of(&protocol).into_iter();
+            rows.map(|row| format!("{} {}", row[0], row[2]).trim_end().to_owned()).collect::<Vec<_>>()
+        };
+        let flat = defaults(None, json!({"percent": 80, "same": -1, "limits": {"high": 7}}));
+        assert_eq!(flat, ["limits {\"high\":7}", "limits.high 7", "open 9", "percent 80", "same -1"]);
+        let classes = json!({
+            "beClass": {"percent": 50, "same": 5},
+            "lsClass": {"percent": -25, "same": 5, "limits": {"high": 7}},
+        });
+        let by_class = defaults(Some("memoryQOS"), classes);
+        let expected = [
+            "limits lsClass {\"high\":7}",
+            "limits.high lsClass 7",
+            "open 9",
+            "percent beClass 50, lsClass -25",
+            "same 5",
+        ];
+        assert_eq!(by_class, expected);
     }
 
     #[test]
     fn a_schema_that_refers_to_itself_comes_to_an_end() {
         let schema = json!({"properties": {"child": {"$ref": "#"}, "loop": {"$ref": "#/properties/loop"}}});
-        assert!(table(&schema).lines().count() < 20);
+        assert!(table(rows(&schema)).lines().count() < 20);
     }
 }

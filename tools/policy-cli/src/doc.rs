@@ -88,7 +88,7 @@ fn asking(out: &mut String, protocol: &Protocol) -> std::fmt::Result {
     if let Some(key) = &protocol.namespace_list_key {
         writeln!(out, "- lists of namespaces: key `{key}`")?;
     }
-    let rows = schema::rows(&protocol.schema);
+    let rows = schema::rows_of(protocol);
     if !rows.is_empty() {
         writeln!(out)?;
         fields(out, rows)?;

@@ -35,6 +35,11 @@ fn inspect_shows_what_a_module_may_touch() {
     for word in ["memory-protection", "resource-qos-config", "koordinator.sh/memoryQOS", "sha256:"] {
         assert!(table.contains(word), "{word}: {table}");
     }
+    let table = run(&["policy", "inspect", "cpu-burst"], "").says_nothing_else().stdout;
+    for (field, default) in [("cfsQuotaBurstPercent", "300"), ("cpuBurstPercent", "1000"), ("policy", "\"none\"")] {
+        let row = table.lines().find(|line| line.starts_with(&format!("{field} "))).unwrap_or_default();
+        assert!(row.contains(&format!("  {default}  ")), "{field}: {table}");
+    }
 }
 
 #[test]
