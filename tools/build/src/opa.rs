@@ -23,6 +23,9 @@ const MANIFEST_LIMIT: u64 = 1 << 20;
 /// Files in a project's folder that are left out of its bundle: tests, recordings and build output.
 const LEFT_OUT: [&str; 4] = ["*_test.rego", "tests", "recordings", "target"];
 
+/// Schema of a policy's input, for OPA's type checker.
+const INPUT_SCHEMA: &str = include_str!("../../../sdk/rego/input.schema.json");
+
 /// A policy's project for OPA, with the name and version in its METADATA.
 #[derive(Clone, Debug)]
 pub struct Opa {
@@ -112,6 +115,26 @@ impl Opa {
         cargo::run(&mut opa)
     }
 
+    /// Errors of OPA's strict checker and of its type checker, which knows the fields of `input`: `FILE:LINE: MESSAGE`.
+    pub(crate) fn check(&self, folder: &Path) -> Result<Vec<String>, BuildError> {
+        let schema = folder.join("target/input.schema.json");
+        let written = std::fs::write(&schema, INPUT_SCHEMA);
+        written.map_err(|source| BuildError::File { path: schema.clone(), action: "written", source })?;
+        let mut opa = Command::new("opa");
+        opa.current_dir(folder).args(["check", "--strict", "--bundle", "--max-errors", "-1", "--format", "json"]);
+        opa.args(["--schema", "target/input.schema.json", "--ignore", "target", "."]);
+        let checked = output(&mut opa);
+        // Only the checker needs the file.
+        let _ = std::fs::remove_file(&schema);
+        match checked {
+            Ok(_) => Ok(Vec::new()),
+            Err(BuildError::Refused { said, .. }) => {
+                faults(&said).map_err(|source| BuildError::Answer { line: cargo::line(&opa), source })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
     /// Compiles the policy to a bundle.
     ///
     /// # Errors
@@ -165,6 +188,40 @@ impl Opa {
             Err(other) => Err(other),
         }
     }
+}
+
+/// OPA's report on a policy, `opa check --format json`.
+#[derive(Deserialize)]
+struct Checked {
+    errors: Vec<Fault>,
+}
+
+/// An error in [`Checked`].
+#[derive(Deserialize)]
+struct Fault {
+    message: String,
+    location: Option<Location>,
+    /// Depends on the error; type errors list the valid fields in `oneOf`.
+    details: Option<Value>,
+}
+
+/// The place of a [`Fault`].
+#[derive(Deserialize)]
+struct Location {
+    file: String,
+    row: u64,
+}
+
+/// Converts OPA's report: each error as `FILE:LINE: MESSAGE`.
+fn faults(report: &str) -> Result<Vec<String>, serde_json::Error> {
+    let told = |Fault { message, location, details }: Fault| {
+        let place = location.map(|Location { file, row }| format!("{file}:{row}: ")).unwrap_or_default();
+        let fields = details.as_ref().and_then(|details| details.get("oneOf")?.as_array()).into_iter().flatten();
+        let fields: Vec<_> = fields.filter_map(Value::as_str).map(|field| format!("`{field}`")).collect();
+        let fields = if fields.is_empty() { String::new() } else { format!("; there are {}", fields.join(", ")) };
+        format!("{place}{message}{fields}")
+    };
+    Ok(serde_json::from_str::<Checked>(report)?.errors.into_iter().map(told).collect())
 }
 
 /// OPA's capabilities without some built-in functions.
@@ -225,6 +282,23 @@ mod tests {
         let said = "policy.rego:7: rego_type_error: undefined function http.send";
         assert_eq!(call(said).as_deref(), Some("policy.rego:7 calls `http.send`"));
         assert_eq!(call("2 errors occurred:"), None);
+    }
+
+    #[test]
+    fn an_unknown_field_is_told_with_those_that_there_are() {
+        let report = r#"{"errors": [
+            {"message": "undefined ref: input.configs", "code": "rego_type_error",
+             "location": {"file": "policy.rego", "row": 65, "col": 33}, "details": {"pos": 1, "oneOf": ["config", "cpu"]}},
+            {"message": "import data.x unused", "code": "rego_compile_error", "location": {"file": "a.rego", "row": 2, "col": 1}}
+        ]}"#;
+        assert_eq!(
+            faults(report).unwrap(),
+            [
+                "policy.rego:65: undefined ref: input.configs; there are `config`, `cpu`",
+                "a.rego:2: import data.x unused"
+            ]
+        );
+        assert!(faults("no such luck").is_err());
     }
 
     #[test]

@@ -130,6 +130,19 @@ impl Project {
         }
     }
 
+    /// Errors of OPA's strict checker and its type checker, each as `FILE:LINE: MESSAGE`; the project has to be built. Empty for
+    /// languages other than Rego, whose compilers check types.
+    ///
+    /// # Errors
+    ///
+    /// If OPA cannot be run or read.
+    pub fn check(&self) -> Result<Vec<String>, BuildError> {
+        match &self.language {
+            Language::Rego(opa) => opa.check(&self.folder),
+            Language::Rust(_) | Language::Go(_) => Ok(Vec::new()),
+        }
+    }
+
     /// Builds the module. Compilers report file and line, on standard error or in the error.
     ///
     /// # Errors

@@ -94,6 +94,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<Answer> {
     let mut findings = description::look(&looked);
     findings.extend(name(&looked, &args.subject));
     findings.extend(labels(&looked));
+    findings.extend(types(&looked)?);
     match crate::test::cases(&subject, args.cases.as_deref()) {
         Ok(folder) => findings.extend(cases::look(&looked, &folder)),
         Err(_) => eprintln!("note: without its cases (--cases) nothing is said about grants and reasons"),
@@ -148,6 +149,15 @@ fn name(looked: &Looked<'_>, args: &SubjectArgs) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Errors of OPA's checkers, which `opa build` does not run: a misspelt field of `input` is undefined, and sets nothing.
+fn types(looked: &Looked<'_>) -> anyhow::Result<Vec<Finding>> {
+    let Some(project) = looked.project else { return Ok(Vec::new()) };
+    let help = "the reference of Rego lists the fields of `input`; see also `opa check --strict --bundle --schema \
+                lib/qosm/input.schema.json .`";
+    let finding = |what: String| Finding::new(Level::Warning, "opa-check", what, help);
+    Ok(project.check()?.into_iter().map(finding).collect())
 }
 
 /// Checks the labels about authors and licence. Only components have sections for them.

@@ -63,6 +63,21 @@ fn a_function_that_no_node_answers_is_reported_with_what_to_write() {
 }
 
 #[test]
+fn a_field_that_input_does_not_have_is_a_finding_of_lint_with_file_and_line() {
+    let (policy, _) = Policy::new("slip", "rego");
+    policy.change("policy.rego", "object.get(input.config,", "object.get(input.configs,");
+    policy.run(&["build"]).says(0, &[]);
+    let linted = policy.run(&["lint", "-o", "json"]);
+    assert_eq!(linted.code, 1, "{linted:#?}");
+    let found = linted.json();
+    let finding = found["findings"].as_array().unwrap().iter().find(|finding| finding["rule"] == "opa-check");
+    let what = finding.and_then(|finding| finding["what"].as_str()).unwrap_or_default();
+    assert!(what.starts_with("policy.rego:65: undefined ref: input.configs; there are `bandwidth`"), "{found:#}");
+    assert!(what.contains("`config`"), "{found:#}");
+    assert!(!policy.path("target/input.schema.json").exists());
+}
+
+#[test]
 fn wrong_metadata_are_reported_by_field() {
     for (from, to, words) in [
         ("version: 0.1.0", "version: one", "version"),
