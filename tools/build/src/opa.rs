@@ -87,10 +87,12 @@ impl Opa {
         let text = |key: &str| said.get(key).and_then(Value::as_str).map(str::to_owned);
         let file_name =
             folder.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-        Ok(Self { name: text("name").or(file_name).unwrap_or_else(|| "policy".to_owned()), version: text("version") })
+        // The name is a part of the built file's path. Loading the bundle refuses other names, by field.
+        let name = text("name").filter(|name| is_file_name(name)).or(file_name);
+        Ok(Self { name: name.unwrap_or_else(|| "policy".to_owned()), version: text("version") })
     }
 
-    /// The name in METADATA, else the folder's name.
+    /// The name in METADATA if it is a policy's name, else the folder's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -240,6 +242,12 @@ fn call(line: &str) -> Option<String> {
     Some(format!("{place} calls `{name}`"))
 }
 
+/// Whether a name from METADATA has only characters of policies' names, and so is no path.
+fn is_file_name(name: &str) -> bool {
+    (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
 /// `custom.qosm`, from wherever the METADATA of a project set it.
 fn metadata(folder: &Path) -> Result<Map<String, Value>, BuildError> {
     #[derive(Deserialize)]
@@ -299,6 +307,24 @@ mod tests {
             ]
         );
         assert!(faults("no such luck").is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_a_path_is_no_file_name() {
+        for (name, is_one) in [
+            ("calm-memory", true),
+            ("a", true),
+            (&"a".repeat(63), true),
+            (&"a".repeat(64), false),
+            ("", false),
+            ("a/b", false),
+            ("../../esc", false),
+            ("..", false),
+            ("/etc", false),
+            ("Rogue", false),
+        ] {
+            assert_eq!(is_file_name(name), is_one, "{name}");
+        }
     }
 
     #[test]

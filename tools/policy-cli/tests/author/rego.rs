@@ -92,6 +92,23 @@ fn wrong_metadata_are_reported_by_field() {
 }
 
 #[test]
+fn a_name_that_is_a_path_is_refused_and_leaves_nothing_outside_of_target() {
+    for name in ["../../escaped", "a/b"] {
+        let policy = rogue("");
+        policy.change("policy.rego", "name: rogue", &format!("name: {name}"));
+        for verb in ["build", "test", "lint"] {
+            assert_eq!(policy.run(&[verb]).code, 1, "{verb}");
+        }
+        policy.run(&["build"]).says(1, &["name", name]);
+        assert!(policy.path("target/rogue.tar.gz").is_file(), "the folder's name stands for it");
+        let mut around: Vec<_> =
+            std::fs::read_dir(policy.path("..")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        around.sort();
+        assert_eq!(around, ["rogue"], "{name}");
+    }
+}
+
+#[test]
 fn a_policy_that_behaves_sets_what_it_means_to() {
     assert_eq!(tried(&rogue("")).rows(), ["container default/web/a cpu.burst 1000"]);
 }
