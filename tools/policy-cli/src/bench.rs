@@ -1,7 +1,7 @@
 //! `qosm policy bench`: measures evaluations on synthetic nodes, beside the default modules.
 
 mod node;
-mod sample_config;
+pub(crate) mod sample_config;
 
 use std::time::Duration;
 
@@ -57,7 +57,10 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Answer> {
     let (engine, counting) = (Engine::new()?, Engine::metered()?);
     let engines = [&engine, &counting];
     let measured = subject_of(&subject, engines, args)?;
-    eprintln!("each pod asks for {}", Value::Object(measured.pod_config.clone()));
+    if measured.description.protocol.is_some() {
+        eprintln!("each pod asks for {}", Value::Object(measured.pod_config.clone()));
+    }
+    let advice = advice(&measured.description);
     let name = measured.description.name.clone();
     let mut entrants = vec![measured];
     if !args.alone {
@@ -72,9 +75,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Answer> {
         Output::Table => print::text(&table(&rows))?,
     }
     if rows.iter().any(|row| row.settings == 0 && row.name == name) {
-        eprintln!(
-            "note: {name} sets nothing here, so this may not be its work: say with --pod-config what pods ask for"
-        );
+        eprintln!("note: {name} sets nothing here, so this may not be its work: {advice}");
     }
     Ok(Answer::Good)
 }
@@ -198,9 +199,10 @@ fn begin(engine: &Engine, module: &Module, entrant: &Entrant, node: &Node) -> an
     let answer = instance.pods(&views, &[])?;
     if let Some(rejection) = answer.rejections.first() {
         anyhow::bail!(
-            "it rejects the bench's pods: {}: {}; say with --pod-config what they ask for",
+            "it rejects the bench's pods: {}: {}; {}",
             rejection.field,
-            rejection.message
+            rejection.message,
+            advice(&entrant.description)
         );
     }
     Ok(instance)
@@ -228,6 +230,14 @@ fn configured(entrant: &Entrant, node: &Node) -> anyhow::Result<(String, Map<Str
         anyhow::bail!("pods cannot ask for that: {problem}");
     }
     Ok((config.to_string(), effective.values))
+}
+
+/// The flag that gives the policy something to set: pods cannot configure a policy without a protocol.
+fn advice(description: &Description) -> &'static str {
+    match description.protocol {
+        Some(_) => "say with --pod-config what pods ask for",
+        None => "configure it with --config",
+    }
 }
 
 /// Runs one evaluation. Returns the number of settings that it stages.
@@ -294,7 +304,34 @@ fn micros(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use qosm_model::protocol::Protocol;
+
     use super::*;
+
+    #[test]
+    fn only_a_policy_that_pods_configure_is_told_their_flag() {
+        let mut description = Description {
+            name: "tried".to_owned(),
+            version: "0.1.0".to_owned(),
+            summary: String::new(),
+            protocol: None,
+            config_schema: None,
+            interval_millis: 0,
+            triggers: Vec::new(),
+        };
+        assert_eq!(advice(&description), "configure it with --config");
+        description.protocol = Some(Protocol {
+            annotation_keys: Vec::new(),
+            config_map_key: None,
+            class_field: None,
+            namespace_list_key: None,
+            defaults: Map::new(),
+            presets: Vec::new(),
+            schema: json!({}),
+            node_only_fields: Vec::new(),
+        });
+        assert_eq!(advice(&description), "say with --pod-config what pods ask for");
+    }
 
     #[test]
     fn quantiles_are_of_what_was_measured() {

@@ -8,6 +8,7 @@ use qosm_terminal::{Answer, print, schema};
 use serde_json::{Map, Value};
 
 use crate::args::DocArgs;
+use crate::bench::sample_config;
 use crate::subject::Subject;
 
 pub(crate) fn run(args: &DocArgs) -> anyhow::Result<Answer> {
@@ -115,12 +116,16 @@ fn asking(out: &mut String, protocol: &Protocol) -> std::fmt::Result {
 fn running(out: &mut String, module: &Module, description: &Description) -> std::fmt::Result {
     let imports = module.imports().iter().filter(|import| !import.always_granted()).map(ToString::to_string);
     let grants: Vec<_> = imports.chain(module.needed_reach(description).iter().map(ToString::to_string)).collect();
-    let Description { name, version, .. } = description;
+    let Description { name, version, config_schema, .. } = description;
     writeln!(
         out,
         "\n## To run it\n\n```yaml\napiVersion: qosm.io/v1alpha1\nkind: PolicyModule\nmetadata: {{name: {name}}}\nspec:"
     )?;
-    writeln!(out, "  module: oci://REGISTRY/{name}:{version}\n  grants: [{}]\n```", grants.join(", "))
+    writeln!(out, "  module: oci://REGISTRY/{name}:{version}\n  grants: [{}]", grants.join(", "))?;
+    if let Some(schema) = config_schema.as_ref().filter(|schema| !schema::rows(schema).is_empty()) {
+        writeln!(out, "  config: {}", object(&sample_config::required(schema)))?;
+    }
+    writeln!(out, "```")
 }
 
 /// A table of the fields of a configuration.

@@ -1,4 +1,4 @@
-//! A pod configuration that a policy's protocol accepts: the default of `bench --pod-config`.
+//! Configurations that a policy accepts: the default of `bench --pod-config`, and the example of `doc`.
 
 use qosm_model::protocol::{Description, Protocol};
 use serde_json::{Map, Value};
@@ -12,6 +12,13 @@ const NOTHING: [&str; 4] = ["none", "default", "off", ""];
 /// A preset if there is one, else the schema's example, else a value for each field; empty for a policy without a protocol.
 pub(super) fn of(description: &Description) -> Map<String, Value> {
     description.protocol.as_ref().map(configuration).unwrap_or_default()
+}
+
+/// The required fields of a configuration, each with a value that its schema accepts where that is obvious, else `...`.
+pub(crate) fn required(schema: &Value) -> Map<String, Value> {
+    let names = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let sample = |name: &str| schema.get("properties").and_then(|fields| value(fields.get(name)?));
+    names.map(|name| (name.to_owned(), sample(name).unwrap_or_else(|| "...".into()))).collect()
 }
 
 fn configuration(protocol: &Protocol) -> Map<String, Value> {
@@ -87,6 +94,17 @@ mod tests {
         assert_eq!(sample(schema(json!({"enum": ["none", "some", "auto"]})), vec![]), json!({"policy": "auto"}));
         let either = json!({"anyOf": [{"enum": ["none", "bestEffort"]}, {"type": "string"}]});
         assert_eq!(sample(schema(either), vec![]), json!({"policy": "bestEffort"}));
+    }
+
+    #[test]
+    fn required_fields_are_there_and_others_are_not() {
+        let schema = json!({"required": ["percent", "name", "unlisted"], "properties": {
+            "percent": {"type": "integer", "minimum": 5},
+            "name": {"type": "string"},
+            "other": {"type": "integer"},
+        }});
+        assert_eq!(Value::Object(required(&schema)), json!({"percent": 5, "name": "...", "unlisted": "..."}));
+        assert_eq!(required(&json!({"properties": {"percent": {"type": "integer"}}})), Map::new());
     }
 
     #[test]
