@@ -137,6 +137,23 @@ fn every_field_of_the_agents_file_is_documented() {
 }
 
 #[test]
+fn every_field_of_a_case_is_documented() {
+    use qosm_sdk::testing::{Case, ContainerFacts, NodeFacts, PodDescription, TickFacts};
+    let page = page("docs/cases.md");
+    for (heading, fields) in [
+        ("A case", fields::<Case>()),
+        ("The node", fields::<NodeFacts>()),
+        ("A pod", fields::<PodDescription>()),
+        ("A container", fields::<ContainerFacts>()),
+        ("A tick", fields::<TickFacts>()),
+    ] {
+        let mut fields = fields;
+        fields.sort();
+        assert_eq!(first_column(&page, heading), fields, "the tables below `{heading}` in {}", page.path);
+    }
+}
+
+#[test]
 fn every_metric_is_documented() {
     let mut metrics: Vec<String> = qosm_agent::Metrics::default().names().to_vec();
     metrics.sort();
