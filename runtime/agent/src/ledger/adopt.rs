@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use qosm_host::{Executed, Host, HostError, Step as HostStep};
-use qosm_model::knob::{Level, Target};
+use qosm_model::knob::{Level, Target, Value};
 use qosm_model::problem::chain;
 
 use crate::inputs::Inputs;
@@ -32,14 +32,13 @@ impl Ledger {
                 found => found,
             };
             match found {
-                Found::Ours(written) => {
-                    let policy = record.policy.as_str().into();
-                    let held = HeldKnob::new(record.baseline, written, record.cgroup, policy, record.since);
-                    self.held.get_or_insert_with((target, record.knob), || held);
-                }
+                Found::Ours(written) => self.hold_again(target, record, written),
+                // Held with qosm's value, so that the next read-back finds the other one and treats it as drift. Without its record, a
+                // policy that sets the knob would overwrite a person's value at once.
                 Found::Foreign(found) => {
-                    tracing::warn!(knob = %record.knob, cgroup = record.cgroup, %found, "written by another process while no agent ran; left as it is");
-                    self.journal_deletions.push(key);
+                    tracing::warn!(knob = %record.knob, cgroup = record.cgroup, %found, "written by another process while no agent ran");
+                    let written = record.written;
+                    self.hold_again(target, record, written);
                 }
                 Found::Baseline | Found::Gone => self.journal_deletions.push(key),
                 Found::Unknown(why) => {
@@ -54,6 +53,12 @@ impl Ledger {
         let leased = self.leases.on(target).filter(|&knob| self.leases.effective(target, knob).is_some());
         self.dirty.extend(leased.map(|knob| (target, knob)));
         self.follow_from(host, target);
+    }
+
+    fn hold_again(&mut self, target: Target, record: Record, written: Value) {
+        let policy = record.policy.as_str().into();
+        let held = HeldKnob::new(record.baseline, written, record.cgroup, policy, record.since);
+        self.held.get_or_insert_with((target, record.knob), || held);
     }
 
     /// Opens the cgroups that the journal records and no pod claims, and adopts the knobs held there. The next call retries those that

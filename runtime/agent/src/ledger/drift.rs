@@ -11,6 +11,8 @@
 //! | a reset again and again | another owner | a tier settles on a value that covers the groups in it; else hands off, each time longer |
 //! | a tier reset at most twice a minute, not covering its groups | sync of kubelet or systemd | the lease is written again, each time |
 //! | anything else | a person | hands off for a while; after that it is the new baseline |
+//!
+//! A value that was written while no agent ran is drift as well: an adopted knob counts as holding what qosm last wrote.
 
 use std::collections::BTreeSet;
 
@@ -131,9 +133,8 @@ impl Ledger {
         out: &mut Applied,
     ) {
         // Knobs to be restored follow a rule of their own, `left_to_another`.
-        let held =
-            dirty.iter().filter(|key| self.held.contains_key(key) && self.leases.effective(key.0, key.1).is_some());
-        let batch: Vec<Key> = held.copied().collect();
+        let is_written = |key: &&Key| self.held.contains_key(key) && self.ruling(inputs.pods, key.0, key.1).is_some();
+        let batch: Vec<Key> = dirty.iter().filter(is_written).copied().collect();
         self.verify_all(host, inputs, batch, out);
         dirty.append(&mut self.dirty);
     }

@@ -36,6 +36,24 @@ fn a_reset_is_written_over_and_a_person_is_not() {
 }
 
 #[test]
+fn a_persons_value_is_left_alone_by_the_next_agent_too() {
+    let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
+    let agent = Agent::start_with(&node, &[("--on-shutdown", "keep")]);
+    node.wait_for_ceiling();
+    node.cgroups.set_quota(APP, PERSONS);
+    wait_until("hands off", || agent.held("container", "cpu.quota")["handsOffUntil"].is_string());
+    agent.terminate();
+    assert_eq!(node.cgroups.quota(APP), PERSONS);
+
+    let agent = Agent::start(&node);
+    wait_until("hands off again", || agent.held("container", "cpu.quota")["handsOffUntil"].is_string());
+    agent.let_it_run(10);
+    assert_eq!(node.cgroups.quota(APP), PERSONS);
+    let log = agent.terminate();
+    assert_eq!(node.cgroups.quota(APP), PERSONS, "{log}");
+}
+
+#[test]
 fn a_quota_that_a_persons_keeps_from_coming_back_is_reported_and_restored_later() {
     let node = Node::busy(&json!({BURST: {"policy": "cfsQuotaBurstOnly"}}));
     let agent = Agent::start(&node);

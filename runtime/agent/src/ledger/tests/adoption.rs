@@ -19,11 +19,11 @@ fn after_a_crash(folder: &std::path::Path, written: Option<&str>) -> Env {
 }
 
 #[test]
-fn what_is_still_ours_is_adopted_with_its_baseline_and_anything_else_is_left() {
+fn what_no_policy_claims_any_more_is_restored_unless_another_process_wrote_it() {
     for (written, adopted, settled) in [
         (None, Some(Value::Max), Value::Max),
         (Some("max 100000"), None, Value::Max),
-        (Some("70000 100000"), None, n(70_000)),
+        (Some("70000 100000"), Some(Value::Max), n(70_000)),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let mut env = after_a_crash(folder.path(), written);
@@ -45,6 +45,42 @@ fn what_is_adopted_and_wanted_again_is_not_written_and_keeps_its_baseline() {
     env.ledger.release("a");
     env.apply();
     assert_eq!(env.value(QUOTA), Value::Max);
+}
+
+#[test]
+fn what_another_process_wrote_while_no_agent_ran_is_drift() {
+    for (written, reads, baseline) in [
+        // A person's: left alone.
+        ("70000 100000", n(70_000), Value::Max),
+        // What the limit of one CPU gives: the kubelet's, a new baseline.
+        ("100000 100000", n(200_000), n(100_000)),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut env = after_a_crash(folder.path(), Some(written));
+        env.lease("a", 1, QUOTA, n(200_000));
+        env.ledger.settle();
+        let notices = env.apply().notices;
+        assert_eq!(notices.iter().map(|notice| notice.reason).collect::<Vec<_>>(), ["KnobDrift"], "{written}");
+        assert_eq!(env.value(QUOTA), reads, "{written}");
+        assert_eq!(env.ledger.held().get(&QUOTA).unwrap().baseline, baseline, "{written}");
+    }
+}
+
+#[test]
+fn a_persons_value_is_left_alone_by_the_next_agent_for_the_hands_off_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut env = after_a_crash(folder.path(), Some("70000 100000"));
+    env.lease("a", 1, QUOTA, n(200_000));
+    env.ledger.settle();
+    env.apply();
+    let seconds = i64::from(env.config.drift.hands_off_seconds);
+    env.later(seconds - 1);
+    assert_eq!(env.value(QUOTA), n(70_000));
+    env.later(2);
+    assert_eq!(env.value(QUOTA), n(200_000));
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!(env.value(QUOTA), n(70_000));
 }
 
 #[test]
