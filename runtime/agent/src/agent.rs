@@ -24,6 +24,7 @@ use crate::config::AgentConfig;
 use crate::controls::{Controls, evictions};
 use crate::cpusets::Cpusets;
 use crate::event::{AgentEvent, INVALID};
+use crate::good_texts::SavedTexts;
 use crate::journal::{Journal, JournalError};
 use crate::ledger::{Applied, Ledger};
 use crate::loaded::LoadedPolicy;
@@ -192,7 +193,9 @@ impl Agent {
             Some(journal) => Ok::<_, SetUpError>(journal.state(key)?),
             None => Ok(SavedState::default()),
         };
-        let policies = Policies::new(engine, loaded, load_failed, saved)?;
+        let mut policies = Policies::new(engine, loaded, load_failed, saved)?;
+        let saved_texts = SavedTexts::read(journal.as_ref().and_then(|journal| journal.dir().try_clone().ok()));
+        policies.begin_with_texts(saved_texts.of_policies());
         let mut pods = PodTable::default();
         if let Some(journal) = &journal {
             let pauses = journal.pauses()?.into_iter().map(|(pod, stored)| (pod, stored.into()));
@@ -224,7 +227,7 @@ impl Agent {
             reporting: Reporting::new(metrics),
             alarms: AlarmState::default(),
             cpusets: Cpusets::default(),
-            observed: Observed::default(),
+            observed: Observed::new(saved_texts),
             run: RunConfig { agent: config, mode, has_api_server: false },
             ticks: 0,
         })

@@ -268,6 +268,11 @@ impl Journal {
         Ok(journal)
     }
 
+    /// The state folder.
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
     /// Path of the damaged journal that was set aside for this one, if there was one.
     pub fn set_aside(&self) -> Option<&Path> {
         self.set_aside.as_deref()

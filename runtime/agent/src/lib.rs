@@ -30,6 +30,7 @@ pub mod facts;
 pub mod fetch;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_checks;
+mod good_texts;
 mod inputs;
 pub mod journal;
 mod kubelet_memory;
@@ -66,6 +67,7 @@ mod schedule;
 pub mod service;
 mod shadow;
 mod sources;
+mod state_file;
 mod step;
 mod table;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use qosm_engine::Interface;
 use qosm_model::application::{self, Application};
-use qosm_model::layering::ClusterConfig;
+use qosm_model::layering::{ClusterConfig, GoodTexts};
 use qosm_model::object::{PodObject, completed};
 use qosm_model::pod::Node;
 use qosm_model::problem::Problem;
@@ -25,6 +25,8 @@ pub(crate) struct Objects {
     node: Option<(u32, Option<Bytes>, Arc<Node>)>,
     pods: Option<Arc<[PodObject]>>,
     config: Option<Arc<ClusterConfig>>,
+    /// The last good texts of an earlier agent, until the cluster ConfigMap is read.
+    earlier_texts: GoodTexts,
     /// Problems of the cluster ConfigMap, by key.
     config_problems: Vec<(String, Problem)>,
     /// Applications beside Kubernetes that the cluster ConfigMap names for this node.
@@ -34,6 +36,16 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
+    /// Sets the last good texts of an earlier agent.
+    pub(crate) fn begin_with_texts(&mut self, texts: GoodTexts) {
+        self.earlier_texts = texts;
+    }
+
+    /// The last good texts of the cluster ConfigMap.
+    pub(crate) fn good_texts(&self) -> &GoodTexts {
+        self.config.as_deref().map_or(&self.earlier_texts, ClusterConfig::good_texts)
+    }
+
     /// Takes sources that have changed. Returns the columns that changed and that no other notification covers.
     pub(crate) fn update(&mut self, before: &Sources, now: &Sources) -> Vec<Interface> {
         let mut changed = Vec::new();
@@ -43,7 +55,7 @@ impl Objects {
             changed.push(Interface::NodeObject);
         }
         if self.config.is_none() || before.config_maps != now.config_maps || before.node.labels != now.node.labels {
-            let (config, mut problems) = ClusterConfig::read(&now.config_maps, &now.node, self.config.as_deref());
+            let (config, mut problems) = ClusterConfig::read(&now.config_maps, &now.node, Some(self.good_texts()));
             let text = config.get(application::KEY).map_or("", |key| &key.text);
             let (applications, wrong) = Application::read(text, &now.node.labels);
             problems.extend(

@@ -1,12 +1,13 @@
 //! The node as the sources describe it, overlaid with what the container runtime reports.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qosm_cluster::node_report::ControllerAnswer;
 use qosm_engine::Interface;
 use qosm_host::Host;
 use qosm_model::knob::Target;
-use qosm_model::layering::ClusterConfig;
+use qosm_model::layering::{ClusterConfig, GoodTexts};
 use qosm_model::object::PodObject;
 use qosm_model::pod::{Node, Pod};
 use qosm_model::problem::Problem;
@@ -14,6 +15,7 @@ use qosm_model::unit::Bytes;
 use qosm_nri::{Adjustment, RunningContainer};
 
 use crate::applications::{ApplicationReading, Applications};
+use crate::good_texts::SavedTexts;
 use crate::nri::RuntimeLink;
 use crate::objects::Objects;
 use crate::runtime_containers::RuntimeContainers;
@@ -32,9 +34,23 @@ pub(crate) struct Observed {
     /// Columns that follow from the sources.
     objects: Objects,
     applications: Applications,
+    saved_texts: SavedTexts,
 }
 
 impl Observed {
+    /// Begins with the last good texts that an earlier agent saved.
+    pub(crate) fn new(saved_texts: SavedTexts) -> Self {
+        let mut observed = Self::default();
+        observed.objects.begin_with_texts(saved_texts.of_cluster());
+        observed.saved_texts = saved_texts;
+        observed
+    }
+
+    /// Saves the last good texts of the cluster ConfigMap and of policies, if they have changed.
+    pub(crate) fn save_texts(&mut self, policies: &BTreeMap<String, GoodTexts>) {
+        self.saved_texts.write(self.objects.good_texts(), policies);
+    }
+
     pub(crate) fn sources(&self) -> &Sources {
         &self.sources
     }

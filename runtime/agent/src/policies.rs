@@ -13,6 +13,7 @@ use qosm_engine::{Cause, Engine, Interface, Part, Staged};
 use qosm_host::Fired;
 use qosm_model::digest::Digest;
 use qosm_model::knob::Target;
+use qosm_model::layering::GoodTexts;
 use qosm_model::lease::Holder;
 use qosm_model::pod::PodId;
 use qosm_model::problem::Problem;
@@ -51,6 +52,10 @@ pub(crate) struct Policies {
     set_number: u64,
     /// Problems of the policy set.
     set_problems: Vec<Problem>,
+    /// The last good texts of ConfigMaps by [`Policy::state_key`], also of policies whose module is not loaded.
+    good_texts: BTreeMap<String, GoodTexts>,
+    /// Whether sources have been taken.
+    has_sources: bool,
     /// Whether a version with another priority may have been promoted in this step.
     is_unordered: bool,
     changes: PolicyChanges,
@@ -147,9 +152,29 @@ impl Policies {
             refused: BTreeMap::new(),
             set_number: 0,
             set_problems: Vec::new(),
+            good_texts: BTreeMap::new(),
+            has_sources: false,
             is_unordered: false,
             changes: PolicyChanges { reach: true, versions: true, ..PolicyChanges::default() },
         })
+    }
+
+    /// Sets the last good texts that an earlier agent saved, by [`Policy::state_key`].
+    pub(crate) fn begin_with_texts(&mut self, texts: BTreeMap<String, GoodTexts>) {
+        for policy in &mut self.running {
+            if let Some(texts) = texts.get(&policy.state_key()) {
+                policy.begin_with_texts(texts);
+            }
+        }
+        self.good_texts = texts;
+    }
+
+    /// The last good texts of ConfigMaps by [`Policy::state_key`], also of policies whose module is not loaded.
+    pub(crate) fn good_texts(&mut self) -> &BTreeMap<String, GoodTexts> {
+        for policy in &self.running {
+            self.good_texts.insert(policy.state_key(), policy.good_texts().clone());
+        }
+        &self.good_texts
     }
 
     /// All policies that run, in the order of evaluation.
@@ -221,6 +246,9 @@ impl Policies {
         is_layer_changed: bool,
         upserted: &[PodId],
     ) {
+        // Policies that were resolved before the first sources are configured with these.
+        let is_first = !std::mem::replace(&mut self.has_sources, true);
+        let is_layer_changed = is_layer_changed || is_first;
         for policy in &mut self.running {
             if is_node_changed {
                 policy.node_changed();

@@ -9,7 +9,7 @@ use qosm_engine::{
 use qosm_host::Fired;
 use qosm_model::alarm::{Alarm, Trigger};
 use qosm_model::knob::Target;
-use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, Layers};
+use qosm_model::layering::{CompiledProtocol, ConfigMap, Effective, GoodTexts, Layers};
 use qosm_model::lease::{Holder, Leases};
 use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
@@ -108,6 +108,8 @@ pub(crate) struct Policy {
     protocol: Option<Arc<CompiledProtocol>>,
     checked: Arc<Checked>,
     layers: Option<Layers>,
+    /// The last good texts of ConfigMaps of the instance before, until the layers are built.
+    earlier_texts: GoodTexts,
     instance: Option<Instance>,
     saved: SavedState,
     backoff: Backoff,
@@ -166,6 +168,7 @@ impl Policy {
             config,
             protocol: checked.protocol.clone(),
             layers: None,
+            earlier_texts: GoodTexts::new(),
             instance: None,
             saved: SavedState::default(),
             backoff: Backoff::default(),
@@ -255,7 +258,7 @@ impl Policy {
     /// Takes changed ConfigMaps or node labels, and recomputes every pod's configuration.
     pub(crate) fn reconfigure(&mut self, maps: &[ConfigMap], node: &Node, pods: &PodTable) {
         let Some(protocol) = &self.protocol else { return };
-        let (layers, problems) = Layers::build(Arc::clone(protocol), maps, node, self.layers.as_ref());
+        let (layers, problems) = Layers::build(Arc::clone(protocol), maps, node, Some(self.good_texts()));
         if self.layers.as_ref().map(Layers::classes) != Some(layers.classes()) {
             self.configured = false;
         }
@@ -583,6 +586,16 @@ impl Policy {
     /// Sets the saved state that the next instance of the module begins with.
     pub(crate) fn begin_with(&mut self, state: &SavedState) {
         self.saved = state.clone();
+    }
+
+    /// Sets the last good texts of ConfigMaps that the first layers are built with.
+    pub(crate) fn begin_with_texts(&mut self, texts: &GoodTexts) {
+        self.earlier_texts.clone_from(texts);
+    }
+
+    /// The last good texts of the ConfigMaps that the policy's protocol reads.
+    pub(crate) fn good_texts(&self) -> &GoodTexts {
+        self.layers.as_ref().map_or(&self.earlier_texts, Layers::good_texts)
     }
 
     /// The state that the module saved last.

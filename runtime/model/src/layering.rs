@@ -74,8 +74,7 @@ pub use self::cluster_config::{ClusterConfig, ConfigKey};
 pub use self::compiled::CompiledProtocol;
 use self::compiled::{LayerFields, POLICY};
 pub use self::entry::{check_config, check_config_schema};
-use self::maps::GoodTexts;
-pub use self::maps::config_maps;
+pub use self::maps::{GoodTexts, config_maps};
 use self::merge::Layered;
 use self::namespaces::Namespaces;
 use self::rules::Violation;
@@ -199,8 +198,8 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Reads the ConfigMaps. `previous` is the previous result: if a key's text cannot be used now, its last good text
-    /// counts. A removed key or ConfigMap has no effect any more.
+    /// Reads the ConfigMaps. `previous` has the [good texts](Self::good_texts) of the previous result: if a key's text
+    /// cannot be used now, its last good text counts. A removed key or ConfigMap has no effect any more.
     ///
     /// The problems name the ConfigMap, the key and the field. They are the same for the same input, so that a caller
     /// that builds the layers of several policies can report each problem once.
@@ -208,11 +207,11 @@ impl Layers {
         protocol: Arc<CompiledProtocol>,
         maps: &[ConfigMap],
         node: &Node,
-        previous: Option<&Self>,
+        previous: Option<&GoodTexts>,
     ) -> (Self, Vec<Problem>) {
         let nothing = GoodTexts::default();
         let budget = Budget::of(CONFIG_MAP_STEPS);
-        let reading = maps::read(&protocol, maps, node, previous.map_or(&nothing, |layers| &layers.good), &budget);
+        let reading = maps::read(&protocol, maps, node, previous.unwrap_or(&nothing), &budget);
         let mut problems = reading.problems;
         let mut base = BTreeMap::new();
         let classes: Vec<Option<Class>> = match protocol.protocol().class_field {
@@ -225,6 +224,11 @@ impl Layers {
             base.insert(class, layered);
         }
         (Self { protocol, base, namespaces: reading.namespaces, good: reading.good }, problems)
+    }
+
+    /// The last usable text of each key that the ConfigMaps have.
+    pub fn good_texts(&self) -> &GoodTexts {
+        &self.good
     }
 
     /// The effective configuration of a pod, from the node's layers, its namespace and its annotation.

@@ -58,6 +58,9 @@ impl Agent {
         self.ledger.touch_cpu(&self.pods, &changes.cpu_resized);
         let sources = self.observed.sources();
         self.policies.reconfigure(sources, &self.pods, is_node_changed, is_layer_changed, &changes.upserted);
+        if is_node_changed || is_layer_changed {
+            self.observed.save_texts(self.policies.good_texts());
+        }
         self.policies.objects_changed(&changed_objects);
         self.alarms.is_stale = true;
         self.collect_problems(now);
@@ -88,6 +91,7 @@ impl Agent {
     pub fn apply_policy_set(&mut self, set: PolicySet, now: Now) {
         let saved = |key: &str| self.ledger.saved_state(key);
         self.policies.apply_policy_set(set, &saved, &context!(self, now));
+        self.observed.save_texts(self.policies.good_texts());
         self.take_policy_changes(now);
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
 use qosm_engine::Engine;
 use qosm_host::simulated::{Spec, Versions};
 use qosm_host::{Controller, Host};
@@ -15,6 +17,7 @@ use serde_json::json;
 
 use crate::agent::{Agent, AgentOptions};
 use crate::config::AgentConfig;
+use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::nri::{RuntimeLink, RuntimeMessage};
@@ -282,4 +285,38 @@ fn a_container_that_is_gone_before_its_settings_arrive_is_no_problem() {
     assert!(node.agent.take_runtime_message(stopped, now).is_none());
     node.tick();
     assert!(node.agent.problems().is_empty(), "{:?}", node.agent.problems());
+}
+
+#[test]
+fn the_last_good_text_of_a_configmap_counts_after_a_restart_until_its_key_is_removed() {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    let folder = tempfile::tempdir().unwrap();
+    // What an agent reads, that is started beside a ConfigMap with this data.
+    let read = |data: serde_json::Value| {
+        let dir = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
+        let mut agent = Agent::new(AgentOptions {
+            host: Host::simulated(&Spec::default()).unwrap(),
+            engine: ENGINE.get_or_init(|| Engine::new().unwrap()).clone(),
+            policies: Vec::new(),
+            load_failed: Vec::new(),
+            config: AgentConfig::default(),
+            mode: Mode::Enforce,
+            create_cgroups: false,
+            journal: Some(Journal::open(&dir, folder.path(), "boot").unwrap()),
+            metrics: Arc::new(Metrics::default()),
+        })
+        .unwrap();
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"}, "data": data});
+        let objects = qosm_cluster::parse_objects(&map.to_string(), "map.json");
+        agent.update(Sources::from(objects), Now::default());
+        agent.observed.cluster_config().get("colocation-config").map(|key| key.text.clone())
+    };
+    let (good, broken) = (r#"{"enable": true}"#, r#"{"enable": true"#);
+    assert_eq!(read(json!({"colocation-config": good})).as_deref(), Some(good));
+    for _ in 0..2 {
+        assert_eq!(read(json!({"colocation-config": broken})).as_deref(), Some(good));
+    }
+    assert_eq!(read(json!({})), None);
+    assert_eq!(read(json!({"colocation-config": broken})), None);
 }

@@ -74,9 +74,15 @@ impl Policies {
                     changes_problems = true;
                     let mut policy = Policy::new(loaded, grants);
                     match before {
-                        Some(before) if before.mode() == policy.mode() => policy.begin_with(before.saved()),
+                        Some(before) if before.mode() == policy.mode() => {
+                            policy.begin_with(before.saved());
+                            policy.begin_with_texts(before.good_texts());
+                        }
                         before => {
                             policy.begin_with(&saved(&policy.state_key()));
+                            if let Some(texts) = self.good_texts.get(&policy.state_key()) {
+                                policy.begin_with_texts(texts);
+                            }
                             if let Some(before) = before {
                                 self.unload(&before, at.metrics);
                             }
@@ -88,7 +94,10 @@ impl Policies {
                         module = %policy.module.digest(),
                         "policy resolved"
                     );
-                    make_ready(&mut policy, at.pods, at.sources);
+                    // Without sources it would look as if the ConfigMaps had been removed, with their last good texts.
+                    if self.has_sources {
+                        make_ready(&mut policy, at.pods, at.sources);
+                    }
                     policy
                 }
             };
@@ -127,6 +136,7 @@ impl Policies {
     /// Releases what an unloaded policy holds.
     fn unload(&mut self, policy: &Policy, metrics: &Metrics) {
         metrics.unload(policy.name(), policy.mode());
+        self.good_texts.remove(&policy.state_key());
         if policy.mode().is_active() {
             self.changes.released.push(Arc::clone(policy.name()));
         }

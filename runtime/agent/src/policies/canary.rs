@@ -140,10 +140,11 @@ impl Canary {
 
     /// Begins the dry run on a separate thread: configures the version, and evaluates it.
     #[expect(clippy::disallowed_methods, reason = "a new module is tried, and an old one dropped, beside the loop")]
-    fn begin(&mut self, engine: &Engine, saved: &SavedState, readings: &Readings, seen: Seen, now: Now) {
+    fn begin(&mut self, engine: &Engine, running: &Policy, readings: &Readings, seen: Seen, now: Now) {
         let mut policy = Policy::new(self.loaded.clone(), self.grants.clone());
         policy.generation = self.generation;
-        policy.begin_with(saved);
+        policy.begin_with(running.saved());
+        policy.begin_with_texts(running.good_texts());
         let (engine, readings) = (engine.clone(), readings.clone());
         let dry_run = move || {
             policy.reconfigure(&seen.config_maps, &seen.node, &seen.pods);
@@ -243,7 +244,7 @@ impl Policies {
             let Some(running) = self.running.iter().find(|policy| *policy.name() == canary.name) else { continue };
             let seen =
                 Seen { pods: pods.clone(), config_maps: sources.config_maps.clone(), node: sources.node.clone() };
-            canary.begin(&self.engine, running.saved(), readings, seen, now);
+            canary.begin(&self.engine, running, readings, seen, now);
         }
     }
 
@@ -304,9 +305,12 @@ impl Policies {
         let mut policy = Policy::new(before, grants);
         policy.generation = generation;
         policy.begin_with(&saved);
+        let place = self.running.iter_mut().find(|other| other.mode().is_active() && **other.name() == *name);
+        if let Some(failed) = &place {
+            policy.begin_with_texts(failed.good_texts());
+        }
         make_ready(&mut policy, at.pods, at.sources);
         self.changes.saved.push((name.clone(), saved));
-        let place = self.running.iter_mut().find(|other| other.mode().is_active() && **other.name() == *name);
         let Some(place) = place else { return };
         let failed = std::mem::replace(place, policy);
         self.changes.reach = true;

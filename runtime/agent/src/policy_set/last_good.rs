@@ -1,14 +1,12 @@
 //! What outlives a restart: which specification of a PolicyModule was applied, and which module was verified to work.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use cap_std::fs::Dir;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::choice::AppliedSpec;
-use crate::old_names;
+use crate::{old_names, state_file};
 
 /// The file of applied specifications of PolicyModules.
 const APPLIED: &str = "policy-modules.json";
@@ -51,10 +49,10 @@ impl LastGood {
 
     /// Writes the files that have changed, each atomically.
     pub(super) fn write(&mut self) {
-        if self.written.0 != self.applied && write(&self.state, APPLIED, &self.applied) {
+        if self.written.0 != self.applied && state_file::write(&self.state, APPLIED, &self.applied) {
             self.written.0.clone_from(&self.applied);
         }
-        if self.written.1 != self.verified && write(&self.state, VERIFIED, &self.verified) {
+        if self.written.1 != self.verified && state_file::write(&self.state, VERIFIED, &self.verified) {
             self.written.1.clone_from(&self.verified);
         }
     }
@@ -62,15 +60,7 @@ impl LastGood {
 
 /// Reads a file. Entries that cannot be read, such as those of another version of the agent, are skipped.
 fn read<T: DeserializeOwned>(state: &Dir, file: &str) -> BTreeMap<String, T> {
-    let text = match state.read(file) {
-        Ok(text) => text,
-        Err(error) => {
-            if error.kind() != std::io::ErrorKind::NotFound {
-                tracing::warn!(file, %error, "file cannot be read; it counts as empty");
-            }
-            return BTreeMap::new();
-        }
-    };
+    let Some(text) = state_file::read(state, file) else { return BTreeMap::new() };
     match serde_json::from_slice::<BTreeMap<String, serde_json::Value>>(&text) {
         Ok(entries) => {
             let entries = entries.into_iter().map(|(name, mut value)| {
@@ -84,23 +74,6 @@ fn read<T: DeserializeOwned>(state: &Dir, file: &str) -> BTreeMap<String, T> {
             BTreeMap::new()
         }
     }
-}
-
-fn write<T: Serialize>(state: &Dir, file: &str, content: &BTreeMap<String, T>) -> bool {
-    let written = || -> std::io::Result<()> {
-        let text = serde_json::to_vec(content)?;
-        let temporary = format!("{file}.new");
-        let mut fresh = state.create(&temporary)?;
-        fresh.write_all(&text)?;
-        fresh.sync_all()?;
-        drop(fresh);
-        state.rename(&temporary, state, file)
-    };
-    let written = written();
-    if let Err(error) = &written {
-        tracing::warn!(file, %error, "not written; after a restart its last written content applies");
-    }
-    written.is_ok()
 }
 
 #[cfg(test)]

@@ -63,6 +63,28 @@ fn what_breaks_while_it_runs_is_reported_and_the_last_good_one_counts() {
 }
 
 #[test]
+fn the_last_good_text_counts_after_a_restart_too() {
+    let node = Node::busy(&json!({}));
+    node.configure(&json!({"cpu-burst-config": {"clusterStrategy": {"policy": "auto"}}}));
+    let agent = Agent::start(&node);
+    node.wait_for_ceiling();
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "koordinator-system", "name": "slo-controller-config"},
+        "data": {"cpu-burst-config": "{\"clusterStrategy\": {"},
+    });
+    node.write("slo.json", &map.to_string());
+    let is_told = |agent: &Agent| agent.problems().iter().any(|problem| problem.contains("last good"));
+    wait_until("the broken text to be reported", || is_told(&agent));
+    agent.terminate();
+
+    let agent = Agent::start(&node);
+    wait_until("the broken text to be reported", || is_told(&agent));
+    node.wait_for_ceiling();
+    agent.terminate();
+}
+
+#[test]
 fn what_cannot_be_started_with_is_refused_by_name() {
     let node = Node::new();
     for (flag, path, expected) in [

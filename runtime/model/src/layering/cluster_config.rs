@@ -37,8 +37,9 @@ pub struct ConfigKey {
 }
 
 impl ClusterConfig {
-    /// Reads the cluster ConfigMaps for this node; `previous` has the last good texts. Each problem is returned with its key.
-    pub fn read(maps: &[ConfigMap], node: &Node, previous: Option<&Self>) -> (Self, Vec<(String, Problem)>) {
+    /// Reads the cluster ConfigMaps for this node; `previous` has the [good texts](Self::good_texts) of the previous result. Each
+    /// problem is returned with its key.
+    pub fn read(maps: &[ConfigMap], node: &Node, previous: Option<&GoodTexts>) -> (Self, Vec<(String, Problem)>) {
         let maps = clusters(maps);
         let names: BTreeSet<&String> = maps.iter().flat_map(|map| map.data.keys()).collect();
         let mut read = Self::default();
@@ -61,7 +62,7 @@ impl ClusterConfig {
                         Some(body)
                     }
                     Err((path, what)) => {
-                        let last = previous.and_then(|previous| previous.good.get(&place));
+                        let last = previous.and_then(|previous| previous.get(&place));
                         let last = last.and_then(|text| Some(Body::parse(key, text, node).ok()?.0));
                         problem(&path, format!("{what}; {}; write a JSON object", consequence(last.is_some())));
                         last
@@ -85,6 +86,11 @@ impl ClusterConfig {
     /// A key by its name; `None` if it does not exist or was never readable.
     pub fn get(&self, key: &str) -> Option<&ConfigKey> {
         self.keys.get(key)
+    }
+
+    /// The last usable text of each key that the ConfigMaps have.
+    pub fn good_texts(&self) -> &GoodTexts {
+        &self.good
     }
 
     /// All keys, ordered by name.

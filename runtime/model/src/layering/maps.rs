@@ -27,8 +27,8 @@ pub fn config_maps() -> impl Iterator<Item = (&'static str, &'static str)> {
     clusters.chain(NAMESPACES.into_iter().map(|namespace| (namespace, LISTS)))
 }
 
-/// The last usable text of each ConfigMap and key.
-pub(super) type GoodTexts = BTreeMap<(String, String), String>;
+/// The last usable text by ConfigMap (`namespace/name`) and key.
+pub type GoodTexts = BTreeMap<(String, String), String>;
 
 /// The result of reading the ConfigMaps.
 pub(super) struct Reading {

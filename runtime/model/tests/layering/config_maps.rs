@@ -102,11 +102,11 @@ fn a_key_that_cannot_be_used_is_refused_with_the_field_named() {
         let (before, _) =
             Layers::build(compiled(burst()), &[burst_in("kube-system/ack-slo-config", 7)], &Node::default(), None);
         let bad = [ack("cpu-burst-config", text)];
-        let (after, problems) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(&before));
+        let (after, problems) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(before.good_texts()));
         assert_eq!(after.classes()["cpuBurstPercent"], 7, "{text}");
         assert!(texts(&problems)[0].contains("its last good text counts on"), "{problems:?}");
         // A second time: the good text is kept for as long as the bad one is there.
-        let (again, _) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(&after));
+        let (again, _) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(after.good_texts()));
         assert_eq!(again.classes()["cpuBurstPercent"], 7, "{text}");
     }
 }
@@ -136,12 +136,12 @@ fn a_removed_key_or_configmap_means_defaults() {
     let (before, _) =
         Layers::build(compiled(burst()), &[burst_in("kube-system/ack-slo-config", 7)], &Node::default(), None);
     for maps in [vec![], vec![ack("other", "")]] {
-        let (after, problems) = Layers::build(compiled(burst()), &maps, &Node::default(), Some(&before));
+        let (after, problems) = Layers::build(compiled(burst()), &maps, &Node::default(), Some(before.good_texts()));
         assert_eq!(after.classes()["cpuBurstPercent"], 1000);
         assert_eq!(problems, []);
         // A text that becomes invalid later does not restore a key that was removed before.
         let bad = [ack("cpu-burst-config", "{")];
-        let (later, _) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(&after));
+        let (later, _) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(after.good_texts()));
         assert_eq!(later.classes()["cpuBurstPercent"], 1000);
     }
 }
@@ -153,7 +153,7 @@ fn a_last_good_text_counts_only_where_it_fits_the_new_protocol() {
     let mut stricter = burst();
     stricter.schema["properties"]["cpuBurstPercent"]["minimum"] = json!(8);
     let (after, _) =
-        Layers::build(compiled(stricter), &[ack("cpu-burst-config", "{")], &Node::default(), Some(&before));
+        Layers::build(compiled(stricter), &[ack("cpu-burst-config", "{")], &Node::default(), Some(before.good_texts()));
     assert_eq!(after.classes()["cpuBurstPercent"], 1000);
 }
 

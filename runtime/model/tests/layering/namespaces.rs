@@ -54,11 +54,11 @@ fn an_unusable_list_is_reported_and_the_last_good_one_counts() {
         let (policy, problems) = word(&bad, "default");
         assert_eq!(policy, "none", "{text}");
         assert!(problems.len() == 1 && problems[0].contains(part), "{problems:?}");
-        let (after, problems) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(&before));
+        let (after, problems) = Layers::build(compiled(burst()), &bad, &Node::default(), Some(before.good_texts()));
         assert_eq!(after.for_pod(&pod()).values["policy"], "auto", "{text}");
         assert!(texts(&problems)[0].contains("its last good text counts on"));
     }
-    let (after, problems) = Layers::build(compiled(burst()), &[], &Node::default(), Some(&before));
+    let (after, problems) = Layers::build(compiled(burst()), &[], &Node::default(), Some(before.good_texts()));
     assert_eq!(after.for_pod(&pod()).values["policy"], "none");
     assert_eq!(problems, []);
 }

@@ -72,6 +72,7 @@ fn a_field_beside_the_strategies_is_named_where_the_key_has_none() {
 #[test]
 fn a_text_that_cannot_be_read_leaves_the_last_one_that_could() {
     let read = |text: &str, previous: Option<&ClusterConfig>| {
+        let previous = previous.map(ClusterConfig::good_texts);
         ClusterConfig::read(&[koordinator(&[("key", text), ("other", "{}")])], &Node::default(), previous)
     };
     let good = r#"{"clusterStrategy": {"a": 1}}"#;
@@ -101,9 +102,14 @@ fn a_text_that_cannot_be_read_leaves_the_last_one_that_could() {
         assert_eq!(read(&text, None).0.get("key").is_some(), is_read, "{depth}");
     }
     let (first, _) = read(good, None);
-    let (gone, problems) = ClusterConfig::read(&[koordinator(&[])], &Node::default(), Some(&first));
+    let (gone, problems) = ClusterConfig::read(&[koordinator(&[])], &Node::default(), Some(first.good_texts()));
     assert!(gone.get("key").is_none() && problems.is_empty(), "a key that is removed is removed");
-    assert!(ClusterConfig::read(&[koordinator(&[("key", "{")])], &Node::default(), Some(&gone)).0.get("key").is_none());
+    assert!(
+        ClusterConfig::read(&[koordinator(&[("key", "{")])], &Node::default(), Some(gone.good_texts()))
+            .0
+            .get("key")
+            .is_none()
+    );
 }
 
 #[test]
@@ -112,7 +118,7 @@ fn a_last_good_text_follows_the_nodes_labels() {
     let (first, _) = ClusterConfig::read(&[koordinator(&[("key", text)])], &Node::default(), None);
     assert_eq!(first.get("key").unwrap().strategy, "{}");
     let batch = node(&[("pool", "batch")]);
-    let (kept, _) = ClusterConfig::read(&[koordinator(&[("key", "{")])], &batch, Some(&first));
+    let (kept, _) = ClusterConfig::read(&[koordinator(&[("key", "{")])], &batch, Some(first.good_texts()));
     assert_eq!(kept.get("key").unwrap().strategy, r#"{"a":1}"#);
 }
 
