@@ -127,9 +127,11 @@ impl Replay {
     ) -> Result<Self, ReplayError> {
         let mut objects = read_objects(&facts.pods, &facts.config_maps, facts.node_objects(), "facts");
         objects.pods.extend(more.pods);
+        objects.pod_nodes.extend(more.pod_nodes);
         objects.config_maps.extend(more.config_maps);
         objects.problems.extend(more.problems);
         objects.node = more.node.or(objects.node);
+        objects.leave_out_other_nodes();
         let (host, fixture) = ReplayFixture::set_up(facts, &objects)?;
         let config = AgentConfig {
             guard_rails: facts.guard_rails.clone().unwrap_or_default(),

@@ -29,6 +29,8 @@ const MAX_DEPTH: usize = 4;
 pub struct Objects {
     /// Pods, in the order of the text, each once.
     pub pods: Vec<Pod>,
+    /// `spec.nodeName` of the pods whose manifests have it, by `namespace/name`.
+    pub pod_nodes: BTreeMap<String, String>,
     /// ConfigMaps, in the order of the text, each once.
     pub config_maps: Vec<ConfigMap>,
     /// PolicyModules, in the order of the text, each once.
@@ -43,6 +45,27 @@ pub struct Objects {
     pub problems: Vec<Problem>,
     /// Errors of the API server: failing watches, and objects that cannot be written.
     pub api_errors: Vec<Problem>,
+}
+
+impl Objects {
+    /// Leaves out the pods of other nodes, if the Node is known: `kubectl get pods -A` lists those of all nodes. Each becomes a problem.
+    pub fn leave_out_other_nodes(&mut self) {
+        let Some(here) = self.node.as_ref().map(|node| node.name.as_str()).filter(|name| !name.is_empty()) else {
+            return;
+        };
+        let (nodes, problems) = (&self.pod_nodes, &mut self.problems);
+        self.pods.retain(|pod| {
+            let Some(node) = nodes.get(&pod.key()).filter(|node| *node != here) else { return true };
+            problems.push(Problem {
+                object: format!("pod {}", pod.key()),
+                field: Some("spec.nodeName".into()),
+                message: format!(
+                    "it runs on node {node}, and the Node here is {here}; it is ignored, leave it out (`--field-selector spec.nodeName={here}`)"
+                ),
+            });
+            false
+        });
+    }
 }
 
 /// An object, and its unusable fields.
@@ -78,6 +101,8 @@ pub(crate) struct Found {
     pub(crate) key: ObjectKey,
     pub(crate) origin: String,
     pub(crate) object: Object,
+    /// `spec.nodeName` of a pod.
+    pub(crate) node: Option<String>,
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -169,6 +194,7 @@ pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
                     }
                     uids.insert(&pod.uid, (&found.key, &found.origin));
                     objects.pods.push(Pod::clone(pod));
+                    objects.pod_nodes.extend(found.node.clone().map(|node| (pod.key(), node)));
                 }
                 Object::ConfigMap(map) => objects.config_maps.push(map.clone()),
                 Object::PolicyModule(module) => objects.policy_modules.push(PolicyModule::clone(module)),
@@ -197,6 +223,7 @@ pub(crate) fn collect(parsed: &[&Parsed]) -> Objects {
             }),
         }
     }
+    objects.leave_out_other_nodes();
     let broken = parsed.iter().flat_map(|parsed| parsed.broken.iter().flatten());
     let unread = broken.filter(|key| key.kind == Kind::PolicyModule && !names.contains_key(key));
     objects.unread_modules = unread.map(|key| key.name.clone()).collect();
@@ -252,6 +279,8 @@ fn add(parsed: &mut Parsed, mut value: Value, kind: Option<&str>, origin: &str, 
 
 fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
     let key = key_of(&value, kind);
+    let node = value.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| kind == "Pod" && is_name(node));
+    let node = node.map(str::to_owned);
     let read = match kind {
         "Pod" => pod_from_value(value, origin, Giver::Manifest).map(|read| {
             let name = read.object.key();
@@ -284,7 +313,7 @@ fn add_object(parsed: &mut Parsed, value: Value, kind: &str, origin: &str) {
     };
     match read {
         Ok((kind, name, object, problems)) => {
-            parsed.found.push(Found { key: ObjectKey { kind, name }, origin: origin.into(), object, problems });
+            parsed.found.push(Found { key: ObjectKey { kind, name }, origin: origin.into(), object, node, problems });
         }
         Err(problem) => {
             // A problem names its object, or the place of an object without a name.

@@ -362,6 +362,8 @@ impl State {
         let maps = || self.config_maps.iter();
         Snapshot {
             pods,
+            // The API server gives only this node's.
+            pod_nodes: BTreeMap::new(),
             config_maps: maps().flat_map(WatchedObjects::objects).collect(),
             policy_modules: self.policy_modules.objects().collect(),
             unread_modules: self.policy_modules.unread().collect(),

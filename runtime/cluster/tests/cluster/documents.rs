@@ -57,6 +57,24 @@ fn a_node_is_read() {
 }
 
 #[test]
+fn pods_of_other_nodes_are_left_out_where_the_node_is_known() {
+    let pod = |name: &str, spec: &str| {
+        format!("kind: Pod\nmetadata: {{name: {name}}}\nspec: {{{spec}containers: [{{name: app}}]}}\n")
+    };
+    let pods = [pod("here", "nodeName: n1, "), pod("elsewhere", "nodeName: n2, "), pod("unbound", "")].join("---\n");
+    let node = "kind: Node\nmetadata: {name: n1}\n";
+    for text in [format!("{pods}---\n{node}"), format!("{node}---\n{pods}")] {
+        let objects = read(&text);
+        assert_eq!(names(&objects), ["default/here", "default/unbound"], "{text}");
+        let said = messages(&objects);
+        let expected = "pod default/elsewhere: spec.nodeName: it runs on node n2, and the Node here is n1; it is ignored, leave it out \
+                        (`--field-selector spec.nodeName=n1`)";
+        assert_eq!(said, expected);
+    }
+    assert_eq!(names(&read(&pods)).len(), 3, "nothing says which node this is");
+}
+
+#[test]
 fn a_node_has_the_zones_of_the_topology_of_its_name() {
     let zones = "zones: [{name: node-0, type: Node, resources: [{name: cpu, capacity: 4}]}]";
     let topology = |name: &str| {
