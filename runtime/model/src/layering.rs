@@ -15,7 +15,8 @@
 //!
 //! If the protocol has a class field, layers 1 to 3 are those of the pod's QoS class, and they are empty unless the class
 //! is enabled: the policy leaves pods alone that are not configured. A class is enabled by its switch `enable`, or, if
-//! the protocol has no such field, by being present. Namespace lists and annotations count in either case.
+//! the protocol has no such field, by being present. Beside a switch a word of `policy` is ignored, with a note. Namespace
+//! lists and annotations count in either case.
 //!
 //! An annotation or a key of a ConfigMap with a wrong field is refused as a whole, with a [`Problem`] for each wrong
 //! field. The next lower layer, or the last good text of the key, counts instead.

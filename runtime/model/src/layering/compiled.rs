@@ -186,7 +186,7 @@ impl CompiledProtocol {
     }
 
     /// Whether this protocol has the field `policy`.
-    fn takes_words(&self) -> bool {
+    pub(super) fn takes_words(&self) -> bool {
         self.shows_word() || !self.protocol.presets.is_empty() || self.protocol.namespace_list_key.is_some()
     }
 

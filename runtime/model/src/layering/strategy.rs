@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Class;
-use super::compiled::{CompiledProtocol, ENABLE, LayerFields};
+use super::compiled::{CompiledProtocol, ENABLE, LayerFields, POLICY};
 use super::document::{Document, take};
 use super::merge::join;
 use super::rules::{Violation, hint};
@@ -160,6 +160,7 @@ impl Reader<'_> {
                 None => {}
                 Some(Document::Fields(mut fields)) => {
                     let enable = self.enable(take(&mut fields, ENABLE), &path);
+                    self.leave_out_word(&mut fields, &path);
                     let fields_of_layer = self.fields_of_layer(fields, &path);
                     level.insert(Some(class), ClassLevel { fields_of_layer, enable });
                 }
@@ -176,6 +177,21 @@ impl Reader<'_> {
             Some(_) => {
                 self.wrong(&join(path, ENABLE), "it is not true or false", "true or false");
                 None
+            }
+        }
+    }
+
+    /// Beside the switch of a class there is no word: only annotations and lists of namespaces have it.
+    fn leave_out_word(&mut self, fields: &mut Vec<(String, Document)>, path: &str) {
+        if !(self.protocol.has_switch() && self.protocol.takes_words()) {
+            return;
+        }
+        match take(fields, POLICY) {
+            None => {}
+            Some(Document::Scalar(Value::String(word))) if word.is_empty() => {}
+            Some(_) => {
+                let message = "ignored: only annotations can set it, a class has `enable`; the other fields count";
+                self.notes.push((join(path, POLICY), message.into()));
             }
         }
     }

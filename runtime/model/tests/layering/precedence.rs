@@ -178,17 +178,27 @@ fn a_preset_is_that_of_the_pods_class() {
 }
 
 #[test]
-fn a_word_in_a_configmap_is_a_preset_too() {
-    let layers = built(
-        memory(),
-        &[cluster(r#"{"lsClass": {"memoryQOS": {"enable": true, "policy": "none", "wmarkRatio": 1}}}"#)],
-    );
-    assert_eq!(values(&layers, &pod()), json!({"policy": "none"}));
-    assert_eq!(
-        values(&layers, &annotated(MEMORY, r#"{"minLimitPercent": 5}"#)),
-        json!({"minLimitPercent": 5}),
-        "a word that stands alone is dropped once something stands beside it"
-    );
+fn a_word_beside_the_switch_of_a_class_is_ignored_and_the_numbers_count() {
+    for word in [r#""none""#, r#""auto""#, "5"] {
+        let class =
+            format!(r#"{{"lsClass": {{"memoryQOS": {{"enable": true, "policy": {word}, "minLimitPercent": 50}}}}}}"#);
+        let (layers, problems) = build(memory(), &[cluster(&class)]);
+        let effective = values(&layers, &pod());
+        assert_eq!(
+            effective,
+            json!({"minLimitPercent": 50, "wmarkRatio": 95, "wmarkScalePermill": 20, "wmarkMinAdj": -25}),
+            "{word}"
+        );
+        assert_eq!(
+            problems,
+            [
+                "ConfigMap kube-system/ack-slo-config: resource-qos-config: clusterStrategy.lsClass.memoryQOS.policy: ignored: only annotations can set it, a class has `enable`; the other fields count"
+            ]
+        );
+    }
+    // The empty word is no word.
+    let class = r#"{"lsClass": {"memoryQOS": {"enable": true, "policy": ""}}}"#;
+    built(memory(), &[cluster(class)]);
 }
 
 #[test]
