@@ -224,11 +224,14 @@ fn object(document: Document, path: &str) -> Result<Map<String, Value>, (String,
     }
 }
 
-/// Merges `new` over `old`: objects are merged to any depth, everything else is replaced; an empty `policy` counts as
-/// absent. Field names are compared without letter case, as in Go's decoder.
+/// Fields of words whose empty string counts as absent: Koordinator's types omit them when they are empty.
+const WORDS: [&str; 3] = ["policy", "cpuSuppressPolicy", "cpuEvictPolicy"];
+
+/// Merges `new` over `old`: objects are merged to any depth, everything else is replaced; an empty word counts as absent.
+/// Field names are compared without letter case, as in Go's decoder.
 fn merge(old: &mut Map<String, Value>, new: Map<String, Value>) {
     for (name, value) in new {
-        if name.eq_ignore_ascii_case("policy") && value.as_str() == Some("") {
+        if value.as_str() == Some("") && WORDS.iter().any(|word| name.eq_ignore_ascii_case(word)) {
             continue;
         }
         let known = old.keys().find(|known| known.eq_ignore_ascii_case(&name)).cloned().unwrap_or(name);

@@ -45,6 +45,11 @@ fn a_strategy_is_the_clusters_with_the_first_matching_nodes_merged_over_it() {
             r#"{"policy":"auto","lsClass":{"policy":"x","n":0}}"#,
         ),
         (r#"{"clusterStrategy": {"policy": ""}, "nodeStrategies": [null]}"#, "{}"),
+        (
+            r#"{"clusterStrategy": {"cpuSuppressPolicy": "cfsQuota", "cpuEvictPolicy": "evictByAllocatable", "other": "x"},
+                "nodeStrategies": [{"nodeSelector": {}, "cpuSuppressPolicy": "", "CPUEvictPolicy": "", "other": ""}]}"#,
+            r#"{"cpuSuppressPolicy":"cfsQuota","cpuEvictPolicy":"evictByAllocatable","other":""}"#,
+        ),
         (r#"{"nodeStrategies": [{"nodeSelector": {"bad": 1}, "a": 1}, {"nodeSelector": {}, "a": 2}]}"#, r#"{"a":2}"#),
     ] {
         let (read, _) = ClusterConfig::read(&[koordinator(&[("key", text)])], &batch, None);
