@@ -22,11 +22,13 @@ pub(super) fn read<'p>(
     budget: &Budget,
 ) -> Option<(&'p str, LayerFields)> {
     problems.extend(misspelt(&protocol.protocol().annotation_keys, pod));
+    // `null` counts as absent, so it does not hide the other keys.
     let mut present = protocol
         .protocol()
         .annotation_keys
         .iter()
-        .filter_map(|key| pod.annotations.get(key).map(|text| (key.as_str(), text.as_str())));
+        .filter_map(|key| pod.annotations.get(key).map(|text| (key.as_str(), text.as_str())))
+        .filter(|(_, text)| text.trim() != "null");
     let (key, text) = present.next()?;
     for (other, second) in present {
         if !same(text, second) {
@@ -51,7 +53,6 @@ pub(super) fn read<'p>(
     }
     let fields = match Document::parse(text) {
         Ok(Document::Fields(fields)) => fields,
-        Ok(other) if other.is_null() => return None,
         Ok(other) => {
             let what = format!("`{}` is not a JSON object", clip(&other.into_value().to_string()));
             problems.push(refusal(pod, key, &what, "write an object in braces"));

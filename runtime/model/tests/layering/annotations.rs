@@ -62,6 +62,21 @@ fn null_counts_as_absent() {
 }
 
 #[test]
+fn a_null_under_one_key_does_not_hide_the_other() {
+    let (first, second) = (MEMORY, "alibabacloud.com/memoryQOS");
+    for (nothing, text) in [(first, second), (second, first)] {
+        let mut pod = annotated(text, r#"{"lowLimitPercent": 50}"#);
+        pod.annotations.insert(nothing.to_owned(), " null\n".to_owned());
+        let effective = enabled().for_pod(&pod);
+        assert_eq!(
+            (&effective.values["lowLimitPercent"], texts(&effective.problems)),
+            (&json!(50), vec![]),
+            "{nothing}"
+        );
+    }
+}
+
+#[test]
 fn names_are_taken_in_any_letter_case_and_the_last_wins() {
     check(r#"{"lowlimitpercent": 50}"#, json!({"lowLimitPercent": 50}), &[]);
     check(r#"{"LOWLIMITPERCENT": 50, "lowLimitPercent": 60}"#, json!({"lowLimitPercent": 60}), &[]);
