@@ -202,7 +202,15 @@ fn containers(
             let kind = match (is_init, container.restart_policy.as_deref()) {
                 (false, _) => ContainerKind::Regular,
                 (true, Some("Always")) => ContainerKind::Sidecar,
-                (true, _) => ContainerKind::Init,
+                (true, None | Some("" | "OnFailure" | "Never")) => ContainerKind::Init,
+                (true, Some(word)) => {
+                    let message = format!(
+                        "{} is no restart policy; it counts as an init container that runs to its end, write `Always` for a sidecar",
+                        Value::from(word)
+                    );
+                    reader.report(&format!("{path}.restartPolicy"), message);
+                    ContainerKind::Init
+                }
             };
             given.push(Given { name: container.name, kind, amounts });
         }

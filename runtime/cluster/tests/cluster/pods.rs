@@ -55,6 +55,27 @@ fn a_mirror_that_the_kubelet_did_not_make_keeps_its_own_uid() {
 }
 
 #[test]
+fn a_misspelt_restart_policy_of_an_init_container_is_reported() {
+    for (word, kind, said) in [
+        ("Always", ContainerKind::Sidecar, ""),
+        ("OnFailure", ContainerKind::Init, ""),
+        ("Never", ContainerKind::Init, ""),
+        ("''", ContainerKind::Init, ""),
+        (
+            "always",
+            ContainerKind::Init,
+            "pod default/web: spec.initContainers[0].restartPolicy: \"always\" is no restart policy; it counts as an init container \
+             that runs to its end, write `Always` for a sidecar (in web.yaml, document 1)",
+        ),
+    ] {
+        let init = format!("initContainers: [{{name: proxy, restartPolicy: {word}}}]");
+        let objects =
+            read(&format!("kind: Pod\nmetadata: {{name: web}}\nspec: {{containers: [{{name: a}}], {init}}}\n"));
+        assert_eq!((objects.pods[0].containers[0].kind, messages(&objects).as_str()), (kind, said), "{word}");
+    }
+}
+
+#[test]
 fn a_name_that_cannot_be_one_refuses_the_pod() {
     for (text, field) in [
         (metadata("{namespace: shop}"), "metadata.name: it is missing"),
