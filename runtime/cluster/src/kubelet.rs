@@ -70,7 +70,14 @@ impl KubeletConfiguration {
                 return Err(KubeletError::Kind(kind.to_owned()));
             }
         }
-        serde_json::from_value(served.unwrap_or(value)).map_err(|error| wrong(&error))
+        let mut value = served.unwrap_or(value);
+        // A field without a value counts as absent, as for the kubelet.
+        if let Some(fields) = value.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        let mut read: Self = serde_path_to_error::deserialize(value).map_err(|error| wrong(&error))?;
+        read.cgroup_driver = read.cgroup_driver.filter(|driver| !driver.is_empty());
+        Ok(read)
     }
 
     /// Whether the feature gate MemoryQoS is set; `None` means the default of the kubelet's version (on from 1.37).
@@ -139,11 +146,21 @@ memoryReservationPolicy: TieredReservation
     }
 
     #[test]
+    fn a_field_without_a_value_counts_as_absent() {
+        let text =
+            "kind: KubeletConfiguration\nfeatureGates:\nsystemReserved:\ncgroupDriver: ''\ncpuManagerPolicy: static\n";
+        let expected =
+            KubeletConfiguration { cpu_manager_policy: Some("static".to_owned()), ..KubeletConfiguration::default() };
+        assert_eq!(KubeletConfiguration::parse(text).unwrap(), expected);
+    }
+
+    #[test]
     fn other_files_are_named_for_what_they_are() {
         for (text, said) in [
             ("kind: Pod", "its kind is `Pod`, not KubeletConfiguration"),
             ("", "its kind is ``, not KubeletConfiguration"),
-            ("kind: KubeletConfiguration\ncgroupDriver: [1]", "invalid type"),
+            ("kind: KubeletConfiguration\ncgroupDriver: [1]", "cgroupDriver: invalid type"),
+            ("kind: KubeletConfiguration\nfeatureGates: {MemoryQoS: 1}", "featureGates.MemoryQoS: invalid type"),
             ("{", "it is no KubeletConfiguration"),
         ] {
             let error = KubeletConfiguration::parse(text).unwrap_err().to_string();
