@@ -115,7 +115,9 @@ impl Objects {
                 protocol.is_some_and(|protocol| protocol.config_map_key.as_deref() == Some(key))
             })
         };
-        let problems = self.config_problems.iter().filter(move |(key, _)| is_read && !is_reported(key));
+        // A misspelt key has an empty name here: no policy reads it.
+        let counts = move |key: &str| key.is_empty() || (is_read && !is_reported(key));
+        let problems = self.config_problems.iter().filter(move |(key, _)| counts(key));
         problems.map(|(_, problem)| problem)
     }
 }

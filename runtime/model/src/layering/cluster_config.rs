@@ -9,11 +9,23 @@ use serde_json::{Map, Value};
 
 use super::ConfigMap;
 use super::document::{Document, take};
-use super::maps::{self, GoodTexts, clusters, consequence, outranked};
+use super::maps::{self, GoodTexts, clusters, consequence, is_slip, outranked, unread};
 use super::rules::hint;
 use super::selector::Selector;
 use crate::pod::Node;
 use crate::problem::Problem;
+
+/// Keys of the cluster ConfigMap. Koordinator: `apis/configuration/slo_controller_config.go`.
+const KEYS: [&str; 8] = [
+    "resource-qos-config",
+    "cpu-burst-config",
+    "resource-threshold-config",
+    "system-config",
+    "host-application-config",
+    "colocation-config",
+    "cpu-normalization-config",
+    "resource-amplification-config",
+];
 
 /// All keys of the cluster ConfigMaps, each from the ConfigMap that takes precedence.
 ///
@@ -38,12 +50,12 @@ pub struct ConfigKey {
 
 impl ClusterConfig {
     /// Reads the cluster ConfigMaps for this node; `previous` has the [good texts](Self::good_texts) of the previous result. Each
-    /// problem is returned with its key.
+    /// problem is returned with its key; that of a misspelt key, which nothing reads, with an empty one.
     pub fn read(maps: &[ConfigMap], node: &Node, previous: Option<&GoodTexts>) -> (Self, Vec<(String, Problem)>) {
         let maps = clusters(maps);
         let names: BTreeSet<&String> = maps.iter().flat_map(|map| map.data.keys()).collect();
         let mut read = Self::default();
-        let mut problems = Vec::new();
+        let mut problems = misspelt(&maps);
         for key in names {
             let mut chosen: Option<(String, Body)> = None;
             for map in maps.iter().copied() {
@@ -121,6 +133,21 @@ fn is_shallow(document: &Document, levels: usize) -> bool {
 /// fields, which its policy reads itself.
 const LAYERED: [&str; 4] = ["cpu-burst-config", "resource-qos-config", "resource-threshold-config", "system-config"];
 
+/// Problems for keys that are probably misspelt.
+fn misspelt(maps: &[&ConfigMap]) -> Vec<(String, Problem)> {
+    let mut problems = Vec::new();
+    for map in maps {
+        for written in map.data.keys().filter(|written| !KEYS.contains(&written.as_str())) {
+            let meant = KEYS.iter().find(|key| !map.data.contains_key(**key) && is_slip(written, key));
+            if let Some(meant) = meant {
+                let (object, field) = (format!("ConfigMap {}", map.key()), Some(written.clone()));
+                problems.push((String::new(), Problem { object, field, message: unread(meant) }));
+            }
+        }
+    }
+    problems
+}
+
 /// A parsed text of a key.
 struct Body {
     text: String,
@@ -189,7 +216,11 @@ fn first_match(
         };
         let name = match take(&mut fields, "name") {
             Some(Document::Scalar(Value::String(name))) if !name.is_empty() => name,
-            _ => path.clone(),
+            None | Some(Document::Scalar(Value::String(_))) => path.clone(),
+            Some(_) => {
+                notes.push((format!("{path}.name"), "it is not a string, ignored; write it in quotes".into()));
+                path.clone()
+            }
         };
         let Some(selector) = take(&mut fields, "nodeSelector") else {
             let message = "it has no nodeSelector and is therefore for no node; write `{}` to mean every node";

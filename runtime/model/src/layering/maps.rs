@@ -214,7 +214,7 @@ impl<'r> Reader<'r> {
             && let Some(close) =
                 map.data.keys().find(|written| nearest(written, [key]).is_some() && is_slip(written, key))
         {
-            self.problem(map, Some(close.clone()), format!("no policy reads this key; did you mean `{key}`?"));
+            self.problem(map, Some(close.clone()), unread(key));
         }
         text.map(String::as_str)
     }
@@ -234,8 +234,13 @@ impl<'r> Reader<'r> {
 }
 
 /// Whether the key differs in at most two letters; keys of other features (`cpu-qos`, `memory-qos`) are similar.
-fn is_slip(written: &str, key: &str) -> bool {
-    written.len() > 8 && strsim::osa_distance(written, key) <= 2
+pub(super) fn is_slip(written: &str, key: &str) -> bool {
+    (9..=64).contains(&written.len()) && strsim::osa_distance(written, key) <= 2
+}
+
+/// The message for a misspelt key.
+pub(super) fn unread(meant: &str) -> String {
+    format!("no policy reads this key; did you mean `{meant}`?")
 }
 
 pub(super) fn field(key: &str, path: &str) -> String {

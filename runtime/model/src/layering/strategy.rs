@@ -7,10 +7,16 @@ use super::compiled::{CompiledProtocol, ENABLE, LayerFields, POLICY};
 use super::document::{Document, take};
 use super::merge::join;
 use super::rules::{Violation, hint};
+use super::schema::nearest;
 use super::selector::Selector;
 use crate::pod::Node;
 use qosm_schema::Budget;
 use serde_json::Value;
+
+/// Koordinator's fields of a strategy with classes.
+const CLASSED: [&str; 6] = ["policies", "lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"];
+/// Koordinator's and ack-koordinator's fields of a class, one for each feature.
+const FEATURES: [&str; 6] = ["cpuQOS", "memoryQOS", "blkioQOS", "resctrlQOS", "networkQOS", "memoryLocality"];
 
 /// A key's configuration for one node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -103,7 +109,11 @@ impl Reader<'_> {
             };
             let name = match take(&mut fields, "name") {
                 Some(Document::Scalar(Value::String(name))) if !name.is_empty() => name,
-                _ => path.clone(),
+                None | Some(Document::Scalar(Value::String(_))) => path.clone(),
+                Some(_) => {
+                    self.notes.push((join(&path, "name"), "it is not a string, ignored; write it in quotes".into()));
+                    path.clone()
+                }
             };
             let selector = take(&mut fields, "nodeSelector");
             let level = self.level(Document::Fields(fields), &path);
@@ -149,7 +159,11 @@ impl Reader<'_> {
             let path = join(path, class.name());
             let below = match take(&mut fields, class.name()) {
                 None => continue,
-                Some(Document::Fields(mut below)) => take(&mut below, field),
+                Some(Document::Fields(mut below)) => {
+                    let own = take(&mut below, field);
+                    self.note_misspelt(&below, &path, &FEATURES);
+                    own
+                }
                 Some(_) => {
                     self.wrong(&path, "it is not a JSON object", "an object with one field a feature");
                     continue;
@@ -167,7 +181,25 @@ impl Reader<'_> {
                 Some(_) => self.wrong(&path, "it is not a JSON object", "a JSON object with `enable`"),
             }
         }
+        for (name, value) in &fields {
+            if FEATURES.iter().any(|feature| feature.eq_ignore_ascii_case(name)) && !value.is_null() {
+                let message = "ignored: it is a field of a class; put it into one, e.g. `lsClass`";
+                self.notes.push((join(path, name), message.into()));
+            }
+        }
+        self.note_misspelt(&fields, path, &CLASSED);
         level
+    }
+
+    /// Notes fields that are probably misspelt. Other unknown fields may be those of a newer version.
+    fn note_misspelt(&mut self, fields: &[(String, Document)], path: &str, known: &[&str]) {
+        for (name, value) in fields {
+            let is_known = known.iter().any(|known| known.eq_ignore_ascii_case(name));
+            let meant = nearest(name, known.iter().copied()).filter(|_| !is_known && !value.is_null());
+            if let Some(meant) = meant {
+                self.unknown(&join(path, name), format!("did you mean `{meant}`?"));
+            }
+        }
     }
 
     fn enable(&mut self, value: Option<Document>, path: &str) -> Option<bool> {

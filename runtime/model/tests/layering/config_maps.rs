@@ -73,6 +73,29 @@ fn a_nearly_right_key_is_reported() {
 }
 
 #[test]
+fn misspelt_classes_and_features_are_reported() {
+    let enabled = r#"{"memoryQOS": {"enable": true}}"#;
+    for (strategy, field, said) in [
+        (format!(r#"{{"lsClas": {enabled}}}"#), "lsClas", "did you mean `lsClass`?"),
+        (format!(r#"{{"systemClas": {enabled}}}"#), "systemClas", "did you mean `systemClass`?"),
+        (r#"{"cgroupRot": "/"}"#.to_owned(), "cgroupRot", "did you mean `cgroupRoot`?"),
+        (
+            r#"{"lsClass": {"memoryQSO": {"enable": true}}}"#.to_owned(),
+            "lsClass.memoryQSO",
+            "did you mean `memoryQOS`?",
+        ),
+        (r#"{"beClass": {"cpuQO": {"enable": true}}}"#.to_owned(), "beClass.cpuQO", "did you mean `cpuQOS`?"),
+        (enabled.to_owned(), "memoryQOS", "it is a field of a class; put it into one, e.g. `lsClass`"),
+    ] {
+        let text = format!(r#"{{"clusterStrategy": {strategy}}}"#);
+        let (_, problems) = build(memory(), &[ack("resource-qos-config", &text)]);
+        assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+        let place = format!("resource-qos-config: clusterStrategy.{field}: ");
+        assert!(problems[0].contains(&place) && problems[0].ends_with(said), "{text}: {problems:?}");
+    }
+}
+
+#[test]
 fn a_key_that_cannot_be_used_is_refused_with_the_field_named() {
     for (text, part) in [
         ("", "cpu-burst-config: the text is empty"),

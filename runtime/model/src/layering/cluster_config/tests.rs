@@ -148,3 +148,30 @@ fn koordinators_own_config_map_comes_before_the_products() {
     let maps = [koordinator(&[("key", "{")]), map(Some("kube-system"), "ack-slo-config", &[("key", &text("ack"))])];
     assert_eq!(ClusterConfig::read(&maps, &Node::default(), None).0.get("key").unwrap().text, text("ack"));
 }
+
+#[test]
+fn misspelt_keys_are_reported_and_keys_of_others_are_not() {
+    for (written, meant) in [
+        ("resource-threshold-confg", "resource-threshold-config"),
+        ("colocation-cofig", "colocation-config"),
+        ("sytem-config", "system-config"),
+    ] {
+        let (_, problems) = ClusterConfig::read(&[koordinator(&[(written, "{}")])], &Node::default(), None);
+        let expected = format!(
+            "ConfigMap koordinator-system/slo-controller-config: {written}: no policy reads this key; did you mean `{meant}`?"
+        );
+        assert_eq!((messages(&problems), problems[0].0.as_str()), (expected, ""));
+    }
+    for others in ["note", "cpu-qos", "my-own-config"] {
+        let (_, problems) = ClusterConfig::read(&[koordinator(&[(others, "{}")])], &Node::default(), None);
+        assert_eq!(messages(&problems), "", "{others}");
+    }
+}
+
+#[test]
+fn the_name_of_a_node_strategy_is_a_string() {
+    let text = r#"{"nodeStrategies": [{"name": 5, "nodeSelector": {}, "a": 1}]}"#;
+    let (read, problems) = ClusterConfig::read(&[koordinator(&[("key", text)])], &Node::default(), None);
+    assert_eq!(read.get("key").unwrap().strategy, r#"{"a":1}"#);
+    assert!(messages(&problems).contains("nodeStrategies[0].name: it is not a string"), "{}", messages(&problems));
+}
