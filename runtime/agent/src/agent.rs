@@ -327,7 +327,11 @@ impl Agent {
         let groups = &self.pods.standing().groups;
         readings.read_node(&mut self.host, &parts.into_iter().flatten().collect::<Vec<_>>(), groups, &mut costs);
         if parts.contains(&Some(Part::NodeApplications)) {
-            readings.node_use.applications = Some(self.observed.read_applications(&mut self.host, &mut self.pods));
+            let (applications, changes_problems) = self.observed.read_applications(&mut self.host, &mut self.pods);
+            readings.node_use.applications = Some(applications);
+            if changes_problems {
+                self.collect_problems(now);
+            }
         }
         if wants_node_object {
             let memory = self.host.node_memory().ok().map(|(capacity, _)| capacity);

@@ -8,11 +8,23 @@ use qosm_model::application::Application;
 use qosm_model::knob::Target;
 use qosm_model::node::GroupCounters;
 use qosm_model::pod::Tier;
+use qosm_model::problem::chain;
 
 use crate::table::PodTable;
 
 /// Running totals of each application, in the order of the ConfigMap.
 pub(crate) type ApplicationReading = Arc<Vec<(Arc<Application>, GroupCounters)>>;
+
+/// Number of reads in a row that fail before an application is reported: it may be starting.
+const LONG: u32 = 10;
+
+/// An application whose cgroup cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unread {
+    pub(crate) name: String,
+    pub(crate) cgroup: String,
+    pub(crate) why: String,
+}
 
 /// The applications that the cluster's ConfigMap names for this node.
 #[derive(Debug, Default)]
@@ -22,6 +34,9 @@ pub(crate) struct Applications {
     placed: Option<Vec<(Arc<Application>, String)>>,
     /// Targets attached for applications, by path of the cgroup.
     targets: BTreeMap<String, Target>,
+    /// Number of reads in a row that failed, by path of the cgroup.
+    failures: BTreeMap<String, u32>,
+    unread: Vec<Unread>,
 }
 
 impl Applications {
@@ -40,7 +55,7 @@ impl Applications {
 
     /// Reads the cgroups of the applications. An application whose cgroup does not exist is left out.
     pub(crate) fn read(&mut self, host: &mut Host, pods: &mut PodTable) -> ApplicationReading {
-        let Self { listed, placed, targets } = self;
+        let Self { listed, placed, targets, failures, unread } = self;
         let placed = placed.get_or_insert_with(|| {
             let placed: Vec<_> = listed.iter().map(|one| (Arc::clone(one), place(host, one))).collect();
             targets.retain(|path, target| {
@@ -53,22 +68,45 @@ impl Applications {
             placed
         });
         let mut rows = Vec::with_capacity(placed.len());
+        let mut failed = Vec::new();
         for (application, path) in placed.iter() {
             // A cgroup that is already attached as a pod's is read as that target.
             let target = host.attached_at(path).unwrap_or_else(|| match targets.get(path) {
                 Some(target) => *target,
                 None => *targets.entry(path.clone()).or_insert(Target::Pod(pods.spare_pod_id())),
             });
-            if host.attached_path(target).is_none() && host.attach(target, path).is_err() {
+            let mut fail = |error: &HostError| {
+                failed.push(Unread { name: application.name.clone(), cgroup: path.clone(), why: chain(error) });
+            };
+            if host.attached_path(target).is_none()
+                && let Err(error) = host.attach(target, path)
+            {
+                fail(&error);
                 continue;
             }
             match host.group_counters(target) {
                 Ok(counters) => rows.push((Arc::clone(application), counters)),
-                Err(HostError::Gone { .. }) if targets.values().any(|own| *own == target) => host.detach(target),
-                Err(error) => tracing::debug!(application = application.name, %error, "its use cannot be read"),
+                Err(error) => {
+                    fail(&error);
+                    if error.is_gone() && targets.values().any(|own| *own == target) {
+                        host.detach(target);
+                    }
+                }
             }
         }
+        failures.retain(|path, _| failed.iter().any(|one| one.cgroup == *path));
+        for one in &failed {
+            let times = failures.entry(one.cgroup.clone()).or_default();
+            *times = times.saturating_add(1);
+        }
+        failed.retain(|one| failures.get(&one.cgroup).is_some_and(|times| *times >= LONG));
+        *unread = failed;
         Arc::new(rows)
+    }
+
+    /// The applications that the last reads could not read.
+    pub(crate) fn unread(&self) -> &[Unread] {
+        &self.unread
     }
 
     /// Detaches a target that was attached for an application, so that the cgroup can be attached as a pod's. Returns `false` if it is not
@@ -142,10 +180,16 @@ mod tests {
         uses(&mut host, "host-latency-sensitive/nginx", 70);
         uses(&mut host, &etl, 30);
         assert_eq!(read(&mut applications, &mut host), [("nginx".to_owned(), 70), ("etl".to_owned(), 30)]);
+        assert_eq!(applications.unread(), [], "it may be starting");
+        for _ in 0..LONG {
+            read(&mut applications, &mut host);
+        }
+        assert_eq!(applications.unread().iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["absent"]);
         // The cgroup of an application that is no longer listed is detached.
         applications.list(listed(&json!({"applications": [{"name": "nginx", "qos": "LS"}]})));
         assert_eq!(read(&mut applications, &mut host), [("nginx".to_owned(), 70)]);
         assert_eq!(host.attached_at(&etl), None);
+        assert_eq!(applications.unread(), []);
     }
 
     #[test]

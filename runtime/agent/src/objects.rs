@@ -14,6 +14,7 @@ use qosm_model::pod::Node;
 use qosm_model::problem::Problem;
 use qosm_model::unit::Bytes;
 
+use crate::applications::Unread;
 use crate::policies::Policies;
 use crate::sources::Sources;
 use crate::table::PodTable;
@@ -31,6 +32,8 @@ pub(crate) struct Objects {
     config_problems: Vec<(String, Problem)>,
     /// Applications beside Kubernetes that the cluster ConfigMap names for this node.
     applications: Vec<Application>,
+    /// Applications whose cgroups cannot be read.
+    unread_applications: Vec<Problem>,
     /// Whether pods may have changed since the column was computed.
     are_pods_stale: bool,
 }
@@ -58,9 +61,10 @@ impl Objects {
             let (config, mut problems) = ClusterConfig::read(&now.config_maps, &now.node, Some(self.good_texts()));
             let text = config.get(application::KEY).map_or("", |key| &key.text);
             let (applications, wrong) = Application::read(text, &now.node.labels);
-            problems.extend(
-                wrong.into_iter().map(|(field, message)| (application::KEY.to_owned(), problem(field, message))),
-            );
+            problems.extend(wrong.into_iter().map(|(field, message)| {
+                let field = format!("{}.{field}", application::KEY);
+                (application::KEY.to_owned(), applications_problem(&config, field, message))
+            }));
             self.applications = applications;
             self.config_problems = problems;
             if self.config.as_deref() != Some(&config) {
@@ -106,6 +110,21 @@ impl Objects {
         &self.applications
     }
 
+    /// Sets the applications whose cgroups cannot be read. Returns `true` if they are others than before.
+    pub(crate) fn set_unread_applications(&mut self, unread: &[Unread]) -> bool {
+        let config = self.config();
+        let problem = |Unread { name, cgroup, why }: &Unread| {
+            let message = format!(
+                "the cgroup {cgroup} of {name} cannot be read ({why}); what it uses counts as the system's, start it or correct its cgroupPath"
+            );
+            applications_problem(&config, application::KEY.to_owned(), message)
+        };
+        let problems: Vec<Problem> = unread.iter().map(problem).collect();
+        let is_changed = problems != self.unread_applications;
+        self.unread_applications = problems;
+        is_changed
+    }
+
     /// Problems of the cluster ConfigMap, if a policy reads it, without keys whose problems a policy's own protocol already reports.
     pub(crate) fn problems(&self, policies: &Policies) -> impl Iterator<Item = &Problem> {
         let is_read = policies.active().any(|policy| policy.imports(Interface::ClusterConfig));
@@ -118,15 +137,12 @@ impl Objects {
         // A misspelt key has an empty name here: no policy reads it.
         let counts = move |key: &str| key.is_empty() || (is_read && !is_reported(key));
         let problems = self.config_problems.iter().filter(move |(key, _)| counts(key));
-        problems.map(|(_, problem)| problem)
+        problems.map(|(_, problem)| problem).chain(&self.unread_applications)
     }
 }
 
-/// The problem of an application that is left out.
-fn problem(field: String, message: String) -> Problem {
-    Problem {
-        object: "the cluster's ConfigMap".to_owned(),
-        field: Some(format!("{}.{field}", application::KEY)),
-        message: format!("{message}; what it uses counts as the system's"),
-    }
+/// A problem of the list of applications.
+fn applications_problem(config: &ClusterConfig, field: String, message: String) -> Problem {
+    let object = format!("ConfigMap {}", config.map_of(application::KEY).unwrap_or_default());
+    Problem { object, field: Some(field), message }
 }

@@ -112,9 +112,10 @@ impl Observed {
         self.objects.pods(pods)
     }
 
-    /// What applications beside Kubernetes have used.
-    pub(crate) fn read_applications(&mut self, host: &mut Host, pods: &mut PodTable) -> ApplicationReading {
-        self.applications.read(host, pods)
+    /// What applications beside Kubernetes have used, and whether others than before cannot be read.
+    pub(crate) fn read_applications(&mut self, host: &mut Host, pods: &mut PodTable) -> (ApplicationReading, bool) {
+        let reading = self.applications.read(host, pods);
+        (reading, self.objects.set_unread_applications(self.applications.unread()))
     }
 
     /// Has the paths of applications' cgroups worked out again, because a tier was opened.

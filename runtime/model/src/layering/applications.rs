@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::document::{Document, take};
+use super::rules::hint;
 use super::selector::Selector;
 use crate::application::Application;
 use crate::pod::{QosClass, Tier};
@@ -16,8 +17,14 @@ use crate::pod::{QosClass, Tier};
 const LATENCY_SENSITIVE: &str = "host-latency-sensitive";
 const BEST_EFFORT: &str = "host-best-effort";
 
-/// A wrong field, as path below [`crate::application::KEY`], and what is wrong with it.
+/// A wrong field, as path below [`crate::application::KEY`], what is wrong with it and what happens instead.
 type Note = (String, String);
+
+/// Fields of an application, and of its `cgroupPath`.
+const FIELDS: [&str; 4] = ["name", "qos", "priority", "cgroupPath"];
+const PATH_FIELDS: [&str; 3] = ["base", "parentDir", "relativePath"];
+/// Koordinator: `apis/extension/priority.go`.
+const PRIORITIES: [&str; 4] = ["koord-prod", "koord-mid", "koord-batch", "koord-free"];
 
 impl Application {
     /// The applications of the node with these labels: those of the first entry of `nodeConfigs` whose selector matches
@@ -44,7 +51,7 @@ impl Application {
             None => Vec::new(),
             Some(Document::Items(entries)) => entries,
             Some(_) => {
-                notes.push(("nodeConfigs".into(), "it is no list".into()));
+                left_out(&mut notes, "nodeConfigs".into(), "it is no list");
                 Vec::new()
             }
         };
@@ -53,16 +60,18 @@ impl Application {
         for (index, entry) in entries.into_iter().enumerate() {
             let path = format!("nodeConfigs[{index}]");
             let Document::Fields(mut fields) = entry else {
-                notes.push((path, "it is no object".into()));
+                left_out(&mut notes, path, "it is no object");
                 continue;
             };
             let listed = read_list(take(&mut fields, "applications"), &format!("{path}.applications"), &mut notes);
             let Some(selector) = take(&mut fields, "nodeSelector") else {
-                notes.push((path, "it has no nodeSelector and is therefore for no node".into()));
+                left_out(&mut notes, path, "it has no nodeSelector and is therefore for no node");
                 continue;
             };
             match Selector::parse(selector) {
-                Err(what) => notes.push((format!("{path}.nodeSelector"), format!("{what}; the entry is skipped"))),
+                Err(what) => {
+                    left_out(&mut notes, format!("{path}.nodeSelector"), &format!("{what}; the entry is skipped"));
+                }
                 Ok(selector) if !is_found && selector.matches(labels) => (chosen, is_found) = (listed, true),
                 Ok(_) => {}
             }
@@ -71,24 +80,33 @@ impl Application {
     }
 }
 
+/// Notes what is not read, so that the use of its applications is not told apart.
+fn left_out(notes: &mut Vec<Note>, path: String, what: &str) {
+    notes.push((path, format!("{what}; what it uses counts as the system's")));
+}
+
 fn read_list(list: Option<Document>, path: &str, notes: &mut Vec<Note>) -> Vec<Application> {
     let items = match list {
         None => return Vec::new(),
         Some(Document::Items(items)) => items,
         Some(_) => {
-            notes.push((path.to_owned(), "it is no list".into()));
+            left_out(notes, path.to_owned(), "it is no list");
             return Vec::new();
         }
     };
     let mut applications: Vec<Application> = Vec::new();
     for (index, item) in items.into_iter().enumerate() {
         let path = format!("{path}[{index}]");
-        match application(item) {
+        let mut remarks = Vec::new();
+        match application(item, &mut remarks) {
             Ok(one) if applications.iter().any(|other| other.name == one.name) => {
-                notes.push((path, format!("there is `{}` already; the first counts", one.name)));
+                left_out(notes, path, &format!("there is `{}` already; the first counts", one.name));
             }
-            Ok(one) => applications.push(one),
-            Err((field, what)) => notes.push((format!("{path}{field}"), what)),
+            Ok(one) => {
+                notes.extend(remarks.into_iter().map(|(field, what)| (format!("{path}{field}"), what)));
+                applications.push(one);
+            }
+            Err((field, what)) => left_out(notes, format!("{path}{field}"), &what),
         }
     }
     applications
@@ -103,7 +121,16 @@ fn text(fields: &mut Vec<(String, Document)>, name: &str) -> Result<Option<Strin
     }
 }
 
-fn application(document: Document) -> Result<Application, Note> {
+/// Notes fields that do not exist.
+fn note_unknown(fields: &[(String, Document)], above: &str, known: &[&str], remarks: &mut Vec<Note>) {
+    for (name, _) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        let message = format!("unknown field, ignored; the other fields count; {}", hint(name, known));
+        remarks.push((format!("{above}.{name}"), message));
+    }
+}
+
+/// Reads an application, with remarks on fields that do not prevent its use.
+fn application(document: Document, remarks: &mut Vec<Note>) -> Result<Application, Note> {
     let Document::Fields(mut fields) = document else { return Err((String::new(), "it is no object".into())) };
     let Some(name) = text(&mut fields, "name")? else {
         return Err((String::new(), "it has no name; give each application one".into()));
@@ -116,6 +143,11 @@ fn application(document: Document) -> Result<Application, Note> {
         }
     };
     let priority = text(&mut fields, "priority")?;
+    if let Some(word) = priority.as_ref().filter(|word| !PRIORITIES.contains(&word.as_str())) {
+        let known = PRIORITIES.join(", ");
+        let message = format!("`{word}` is no priority class and counts as none; there are {known}");
+        remarks.push((".priority".to_owned(), message));
+    }
     let (tier, cgroup) = match take(&mut fields, "cgroupPath") {
         None => (None, usual_cgroup(qos, &name)),
         Some(Document::Fields(mut path)) => {
@@ -130,10 +162,12 @@ fn application(document: Document) -> Result<Application, Note> {
                 }
             };
             let parts = [text(&mut path, "parentDir")?, text(&mut path, "relativePath")?];
+            note_unknown(&path, ".cgroupPath", &PATH_FIELDS, remarks);
             (tier, parts.into_iter().flatten().collect::<Vec<_>>().join("/"))
         }
         Some(_) => return Err((".cgroupPath".into(), "it is no object".into())),
     };
+    note_unknown(&fields, "", &FIELDS, remarks);
     let cgroup = inside(&cgroup).map_err(|what| (".cgroupPath".to_owned(), what))?;
     Ok(Application { name, qos, priority, tier, cgroup })
 }
@@ -200,6 +234,27 @@ mod tests {
             assert_eq!(applications.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), [expected]);
             assert_eq!(notes.len(), 1, "the entry without a selector is told: {notes:?}");
         }
+    }
+
+    #[test]
+    fn unknown_fields_and_words_are_remarks_on_an_application_that_counts() {
+        for (fields, path, said) in [
+            (json!({"name": "n", "qosClass": "LS"}), ".qosClass", "unknown field"),
+            (
+                json!({"name": "n", "cgroupPath": {"relativPath": "x", "parentDir": "y"}}),
+                ".cgroupPath.relativPath",
+                "`relativePath`",
+            ),
+            (json!({"name": "n", "priority": "koord-prd"}), ".priority", "`koord-prd` is no priority class"),
+        ] {
+            let (applications, notes) = read(&json!({"applications": [fields]}), "");
+            assert_eq!((applications.len(), notes.len()), (1, 1), "{fields}: {notes:?}");
+            let (place, message) = &notes[0];
+            assert_eq!(*place, format!("applications[0]{path}"));
+            assert!(message.contains(said) && !message.contains("the system's"), "{message}");
+        }
+        let good = json!({"name": "n", "priority": "koord-free", "qos": null, "colour": null});
+        assert_eq!(read(&json!({"applications": [good]}), "").1, []);
     }
 
     #[test]

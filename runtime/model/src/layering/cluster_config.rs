@@ -34,6 +34,8 @@ const KEYS: [&str; 8] = [
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterConfig {
     keys: BTreeMap<String, ConfigKey>,
+    /// The ConfigMap of each key.
+    maps: BTreeMap<String, String>,
     /// The last usable text of each ConfigMap and key.
     good: GoodTexts,
 }
@@ -88,7 +90,8 @@ impl ClusterConfig {
                     Some((first, _)) => problem("", outranked(first)),
                 }
             }
-            if let Some((_, Body { text, strategy, .. })) = chosen {
+            if let Some((map, Body { text, strategy, .. })) = chosen {
+                read.maps.insert(key.clone(), map);
                 read.keys.insert(key.clone(), ConfigKey { text, strategy: Value::Object(strategy).to_string() });
             }
         }
@@ -98,6 +101,11 @@ impl ClusterConfig {
     /// A key by its name; `None` if it does not exist or was never readable.
     pub fn get(&self, key: &str) -> Option<&ConfigKey> {
         self.keys.get(key)
+    }
+
+    /// The ConfigMap that a key is from, as `namespace/name`; `None` if there is no such key.
+    pub fn map_of(&self, key: &str) -> Option<&str> {
+        self.maps.get(key).map(String::as_str)
     }
 
     /// The last usable text of each key that the ConfigMaps have.
@@ -113,7 +121,7 @@ impl ClusterConfig {
 
 impl FromIterator<(String, ConfigKey)> for ClusterConfig {
     fn from_iter<I: IntoIterator<Item = (String, ConfigKey)>>(keys: I) -> Self {
-        Self { keys: keys.into_iter().collect(), good: GoodTexts::new() }
+        Self { keys: keys.into_iter().collect(), ..Self::default() }
     }
 }
 
