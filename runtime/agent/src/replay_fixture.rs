@@ -563,7 +563,8 @@ fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), ReplayFixtureError> {
                 container.state = ContainerState::Waiting;
             }
         }
-        host.provision(&known)?;
+        let made = host.provision(&known);
+        made.map_err(|source| ReplayFixtureError::Provision { pod: pod.key(), source: Box::new(source) })?;
     }
     if host.numa_topology().is_one_place() {
         return Ok(());

@@ -49,6 +49,14 @@ pub enum ReplayFixtureError {
         /// The reason.
         source: std::io::Error,
     },
+    /// The kernel refuses a pod's limits, as those of a container above its pod's.
+    #[error("the cgroups of pod {pod} cannot be made")]
+    Provision {
+        /// `namespace/name`.
+        pod: String,
+        /// The refusal.
+        source: Box<HostError>,
+    },
     /// The simulation did not start.
     #[error("the host cannot be simulated")]
     Host(#[from] HostError),

@@ -1,6 +1,6 @@
 //! Creates a pod's cgroups as a kubelet would: for hosts without a kubelet, and for the simulation.
 
-use qosm_model::pod::{Container, ContainerCgroup, ContainerKind, ContainerState, Pod};
+use qosm_model::pod::{Container, ContainerCgroup, ContainerState, Moment, Pod};
 use qosm_model::unit::{Bytes, MilliCpu};
 use rustix::io::Errno;
 
@@ -45,17 +45,13 @@ impl Bounds {
         }
     }
 
-    /// The settings of a pod. It is limited if all its running containers are.
+    /// The settings of a pod, with the peak of its init containers and its overhead: on v1 the kernel refuses an init container a
+    /// quota above that of its pod.
     fn of_pod(pod: &Pod) -> Self {
-        let running = || pod.containers.iter().filter(|c| c.kind != ContainerKind::Init).map(Self::of_its_own);
-        let cpu: Option<u64> = running().map(|bounds| bounds.cpu_limit.map(|limit| limit.0)).sum();
-        let memory: Option<u64> = running().map(|bounds| bounds.memory_limit.map(|limit| limit.0)).sum();
-        let cpu = cpu.filter(|&sum| sum > 0).map(|sum| MilliCpu(sum.saturating_add(pod.cpu_overhead.0)));
-        let memory = memory.filter(|&sum| sum > 0).map(|sum| Bytes(sum.saturating_add(pod.memory_overhead.0)));
         Self {
-            cpu_request: pod.cpu_request.unwrap_or(MilliCpu(running().map(|bounds| bounds.cpu_request.0).sum())),
-            cpu_limit: pod.cpu_limit.filter(|limit| limit.0 > 0).or(cpu),
-            memory_limit: pod.memory_limit.filter(|limit| limit.0 > 0).or(memory),
+            cpu_request: pod.cpu_requested(Moment::Now),
+            cpu_limit: pod.cpu_limited(Moment::Now),
+            memory_limit: pod.memory_limited(Moment::Now),
         }
     }
 

@@ -122,6 +122,27 @@ fn limits_are_those_that_a_kubelet_writes() {
 }
 
 #[test]
+fn a_pods_limits_have_room_for_init_containers_and_overhead() {
+    let init = |cpu, memory| Container { kind: ContainerKind::Init, ..container("init", cpu, memory) };
+    let of = |first, own: Option<u64>| Pod {
+        cpu_limit: own.map(MilliCpu),
+        cpu_overhead: MilliCpu(250),
+        memory_overhead: Bytes(64 * MIB),
+        ..pod(vec![first, container("web", Some(2000), Some(256))])
+    };
+    for (pod, quota, memory) in [
+        (of(init(Some(3000), Some(1024)), None), "325000", "1140850688"),
+        (of(init(Some(1000), Some(128)), None), "225000", "335544320"),
+        (of(init(None, Some(1024)), None), "-1", "1140850688"),
+        (of(init(None, Some(1024)), Some(2000)), "225000", "1140850688"),
+    ] {
+        let mut host = node(Versions::V1);
+        host.provision(&pod).unwrap();
+        assert_eq!(bounds(&mut host, Versions::V1, POD)[1..], [quota, memory], "{pod:?}");
+    }
+}
+
+#[test]
 fn one_unlimited_container_leaves_its_pod_unlimited() {
     let mut host = node(Versions::V2);
     host.provision(&pod(vec![container("web", Some(2000), None), container("log", None, Some(64))])).unwrap();

@@ -50,6 +50,15 @@ fn facts_that_do_not_fit_together_are_refused_by_name() {
     }
 }
 
+/// On v1 the kernel refuses a container a quota above that of its pod.
+#[test]
+fn a_pod_whose_limits_the_kernel_refuses_is_named() {
+    let mut web = pod("web", &json!({}), &json!([limited("a", "2")]));
+    web["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
+    let facts = json!({"host": {"cgroup": "v1", "driver": "cgroupfs"}, "pods": [web]});
+    plan(&facts).says(2, &["pod default/web", "`200000`", "cpu.cfs_quota_us"]);
+}
+
 #[test]
 fn objects_that_cannot_be_read_are_reported_and_the_others_count() {
     let good =

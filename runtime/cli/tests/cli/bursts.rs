@@ -44,6 +44,23 @@ fn a_burst_is_a_percentage_of_the_limit_and_the_pods_is_their_sum() {
     }
 }
 
+/// On v1 the kernel refuses an init container a quota above that of its pod.
+#[test]
+fn a_starting_pod_does_not_keep_others_from_being_planned() {
+    let auto = json!({BURST: r#"{"policy":"auto"}"#});
+    let mut starting = pod("starting", &json!({}), &json!([limited("a", "2")]));
+    starting["spec"]["initContainers"] = json!([limited("init", "3")]);
+    starting["status"] = json!({
+        "phase": "Pending",
+        "initContainerStatuses": [{
+            "name": "init", "image": "init", "imageID": "", "ready": false, "restartCount": 0,
+            "containerID": "containerd://1111", "state": {"running": {}},
+        }],
+    });
+    let rows = plan(&node("mainline", 8, &[pod("web", &auto, &json!([limited("a", "2")])), starting])).rows();
+    assert_eq!(rows, ["container default/web/a cpu.burst 200000", "pod default/web cpu.burst 200000"]);
+}
+
 #[test]
 fn a_tiny_limit_has_a_base_of_1000_but_a_burst_of_its_own() {
     let auto = json!({BURST: r#"{"policy":"auto"}"#});
