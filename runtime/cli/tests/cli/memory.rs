@@ -78,6 +78,25 @@ fn high_stands_between_request_and_limit() {
 }
 
 #[test]
+fn a_limit_of_0_or_without_its_unit_leaves_the_request() {
+    for (limit, high, words) in [("0", 25_984_548_864_u64, ""), ("2048", 1_073_741_824, "was 2048Mi meant?")] {
+        let body = qos(&json!({"minLimitPercent": 50, "throttlingPercent": 80}));
+        let planned = plan(&node(&[pod("web", &body, &json!([memory("a", "1Gi", limit)]))]));
+        planned.says(0, &[words]);
+        assert_eq!(
+            planned.rows(),
+            [
+                format!("container default/web/a memory.high {high}"),
+                "container default/web/a memory.min 536870912".to_owned(),
+                "pod default/web memory.min 536870912".to_owned(),
+                "tier burstable memory.min 536870912".to_owned(),
+                "tier kubepods memory.min 536870912".to_owned(),
+            ]
+        );
+    }
+}
+
+#[test]
 fn the_legacy_formula_can_be_chosen() {
     let web = pod("web", &qos(&json!({"throttlingPercent": 80})), &json!([memory("a", "50Mi", "100Mi")]));
     let mut facts = node(&[web]);

@@ -87,7 +87,7 @@ impl Told {
     }
 
     /// Request and limit in force of one resource.
-    fn resource<T: Copy + Ord>(
+    fn resource<T: Copy + Ord + Default>(
         &self,
         request: Option<T>,
         limit: Option<T>,
@@ -110,8 +110,11 @@ impl Told {
             Some(Amount::Missing) => allocated.or(limit_now.map(|limit| limit.min(specified))),
             Some(Amount::Unreadable) | None => Some(allocated.map_or(specified, |told| choose(specified, told))),
         });
-        // A status whose request exceeds its limit contradicts itself: the kernel enforces the limit.
-        let request_now = request_now.map(|request| limit_now.map_or(request, |limit| request.min(limit)));
+        // A status whose request exceeds its limit contradicts itself: the kernel enforces the limit. A specification keeps its request
+        // without a status: its limit lacks the unit, or is 0, which is no limit.
+        let has_status = self.limits.is_some() || self.requests.is_some() || self.allocated.is_some();
+        let most = limit_now.filter(|limit| has_status && *limit > T::default());
+        let request_now = request_now.map(|request| most.map_or(request, |most| request.min(most)));
         (request_now, limit_now)
     }
 }
@@ -269,6 +272,17 @@ mod tests {
             assert_eq!(now, resources(expected), "{what}");
             assert_eq!(next, (specified != expected).then(|| resources(specified)), "{what}");
             assert!(problems.is_empty(), "{what}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_0_or_without_its_unit_leaves_the_request() {
+        let reported =
+            json!({"resources": {"limits": {"cpu": "0", "memory": "0"}, "requests": {"cpu": "1", "memory": "1Gi"}}});
+        for (limit, status) in [(0, json!({})), (2048, json!({})), (0, reported)] {
+            let specified = resources([Some(1000), Some(0), Some(1 << 30), Some(limit)]);
+            let InForce { now, next } = told(&status).0.in_force(specified, false);
+            assert_eq!((now, next), (specified, None), "{limit} {status}");
         }
     }
 
