@@ -323,7 +323,8 @@ fn summed(pod: &Pod, period_usec: u64) -> u64 {
     sum.max(base_quota(pod.computed_limit_milli, period_usec))
 }
 
-/// The pod's own limit, raised by what its containers got above theirs, and capped at the same percentage.
+/// The pod's own limit, raised by what its containers got above theirs, and capped at the same percentage; plus the overhead, which the
+/// kubelet adds to the limit.
 fn widened(pod: &Pod, config: &PodConfig, limit_milli: u64, period_usec: u64) -> u64 {
     let base = base_quota(limit_milli, period_usec);
     let wider = pod.containers.iter().fold(base, |sum, container| match (container.decision, container.row) {
@@ -333,5 +334,6 @@ fn widened(pod: &Pod, config: &PodConfig, limit_milli: u64, period_usec: u64) ->
         }
         _ => sum,
     });
-    wider.min(ceiling(base, config.cfs_quota_burst_percent))
+    let overhead = scale(pod.overhead_milli, period_usec, 1_000);
+    wider.min(ceiling(base, config.cfs_quota_burst_percent)).saturating_add(overhead)
 }
