@@ -114,6 +114,11 @@ impl Policy for CpuBurst {
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         self.since_step_usec = self.since_step_usec.saturating_add(tick.window_usec);
+        for pod in &self.pods.all {
+            if let Some((knob, why)) = pod.without_effect {
+                host.remark(Target::Pod(pod.id), knob, why);
+            }
+        }
         if !self.has_work() {
             // No column is read. Averages start again, since windows are missing from here on.
             self.node_use.clear();

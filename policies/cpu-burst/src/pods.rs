@@ -14,6 +14,11 @@ use crate::responsive::StepHistory;
 use crate::saved_state;
 use crate::step::{Activity, Why};
 
+const LEFT_OUT: &str = "annotation cpuBurst asks for it, but the policy leaves out pods of the classes LSE, LSR and BE; remove the annotation, \
+                        or give the pod another QoS class";
+const UNLIMITED: &str =
+    "annotation cpuBurst asks for it, but no container of the pod has a CPU limit; set resources.limits.cpu";
+
 /// A row of the bandwidth column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
@@ -105,6 +110,8 @@ pub(crate) struct Pod {
     pub(crate) id: PodId,
     /// The pod's configuration; `None` if there is none, or if the policy does not apply: LSE, LSR, BE, or ended.
     pub(crate) config: Option<PodConfig>,
+    /// The knob that the pod's annotation asks for without effect, and why.
+    pub(crate) without_effect: Option<(&'static str, &'static str)>,
     /// Whether all use of the pod is outside the share pool.
     is_outside: bool,
     /// CPUs that the pod takes out of the share pool, in thousandths of a CPU.
@@ -315,6 +322,7 @@ impl Pod {
         Self {
             id: pod.id,
             config: pod.config.filter(|_| pod.active && !is_outside),
+            without_effect: without_effect(pod, is_outside),
             is_outside,
             reserved_milli: reserved_milli(pod, reserves),
             containers,
@@ -332,6 +340,18 @@ impl Pod {
     pub(crate) fn is_wanted(&self) -> bool {
         self.config.is_some_and(|config| config.policy != Mode::None)
     }
+}
+
+/// The knob that an annotation asks for without effect, and why. The cluster's configuration is not meant for each single pod.
+fn without_effect(pod: &NewPod<PodConfig>, is_outside: bool) -> Option<(&'static str, &'static str)> {
+    let policy = pod.config.filter(|_| pod.active && pod.annotated)?.policy;
+    let knob = match policy {
+        Mode::None => return None,
+        Mode::Auto | Mode::Burst => "cpu.burst",
+        Mode::Quota => "cpu.quota",
+    };
+    let is_unlimited = pod.containers.iter().all(|container| pod.cpu_limit_of(container).unwrap_or(0) == 0);
+    if is_outside { Some((knob, LEFT_OUT)) } else { is_unlimited.then_some((knob, UNLIMITED)) }
 }
 
 impl Container {

@@ -457,3 +457,25 @@ fn what_is_asked_for_and_comes_to_nothing_has_a_reason() {
     );
     assert_eq!(unmet(r#"{"minLimitPercent":0}"#, NODE, container(1, None, None)), [""; 0], "nothing is asked for");
 }
+
+#[test]
+fn a_page_cache_limit_without_effect_has_a_reason() {
+    let percent = "Target::Pod(1) memory.pagecache_limit.size: pageCacheLimitPercent is 50, but the pod has no limit to take it of; set \
+                   limits.memory of each container, or pageCacheLimitSize";
+    let sync = "Target::Pod(1) memory.pagecache_limit.sync: pageCacheReclaimSync is true, but there is no page cache limit; set \
+                pageCacheLimitSize or pageCacheLimitPercent";
+    for (qos_json, limit, expected) in [
+        (r#"{"pageCacheLimitPercent":50}"#, None, Some(percent)),
+        (r#"{"pageCacheLimitPercent":50,"pageCacheReclaimSync":true}"#, None, Some(percent)),
+        (r#"{"pageCacheLimitPercent":50}"#, Some(GIB), None),
+        (r#"{"pageCacheLimitPercent":50,"pageCacheLimitSize":4096}"#, None, None),
+        (r#"{"pageCacheLimitPercent":0}"#, None, None),
+        (r#"{"pageCacheReclaimSync":true}"#, Some(GIB), Some(sync)),
+        (r#"{"pageCacheReclaimSync":false}"#, None, None),
+        (r#"{"pageCacheReclaimSync":true,"pageCacheLimitSize":0}"#, None, None),
+    ] {
+        let plan = plan_one(qos_json, pod(1, KubeQos::Burstable, [container(1, None, limit)]));
+        let unmet = plan.unmet.iter().map(|unmet| format!("{:?} {}: {}", unmet.target, unmet.knob, unmet.why));
+        assert_eq!(unmet.collect::<Vec<_>>(), expected.as_slice(), "{qos_json}");
+    }
+}

@@ -30,6 +30,22 @@ impl PodProtection<'_> {
             );
             add(Target::Pod(self.pod.id), "memory.min", why);
         }
+        if self.qos.page_cache_limit_size.is_none() {
+            let percent = self.qos.page_cache_limit_percent;
+            if let Some(percent) = percent.filter(|percent| *percent > 0 && self.resources.limit.is_none()) {
+                let limit = resources::requested_name(self.pod);
+                let why = format!(
+                    "pageCacheLimitPercent is {percent}, but the pod has no limit to take it of; set limits.{limit} of each container, \
+                     or pageCacheLimitSize"
+                );
+                add(Target::Pod(self.pod.id), "memory.pagecache_limit.size", why);
+            } else if percent.is_none() && self.qos.page_cache_reclaim_sync == Some(true) {
+                let why = "pageCacheReclaimSync is true, but there is no page cache limit; set pageCacheLimitSize or \
+                           pageCacheLimitPercent"
+                    .to_owned();
+                add(Target::Pod(self.pod.id), "memory.pagecache_limit.sync", why);
+            }
+        }
         for container in &self.containers {
             let (target, resources) = (Target::Container(container.container.id), container.resources);
             // The pod's own request protects its cgroup, and the kernel distributes what no child claims of that (memory_recursiveprot,

@@ -115,7 +115,11 @@ fn pods_without_a_limit_or_not_eligible_are_left_alone() {
     ended["status"] = json!({"phase": "Succeeded"});
     pods.push(ended);
     pods.push(pod("quiet", &json!({}), &json!([limited("a", "2")])));
-    assert!(plan(&node("alibaba", 8, &pods)).says_nothing_else().rows().is_empty());
+    let planned = plan(&node("alibaba", 8, &pods));
+    let asked =
+        ["lsr", "lse", "be", "free"].map(|name| format!("not done: cpu.burst of default/{name}, wanted by cpu-burst"));
+    planned.says(0, &asked.each_ref().map(String::as_str));
+    assert!(planned.rows().is_empty() && planned.stderr.lines().count() == asked.len(), "{planned:#?}");
 }
 
 #[test]
