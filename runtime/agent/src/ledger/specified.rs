@@ -43,6 +43,10 @@ impl Ledger {
     /// that resizes the pod writes the same value, which is not visible, and does not write it again. The kubelet and systemd write
     /// slightly different quotas for one limit: a baseline that is one of them stays. A baseline of `max` stays, since the kubelet sets
     /// no quota there; and a resize that the kubelet has not carried out yet does not count.
+    ///
+    /// A pod that was just given more has what its limits give as its baseline, once it holds that much: its containers hold their new
+    /// quotas, and the old one of the pod would be below theirs, which cgroup v1 refuses. Without a resize, a lower quota is that of a
+    /// person.
     pub(super) fn baseline_under(
         &self,
         host: &Host,
@@ -56,7 +60,15 @@ impl Ledger {
             return baseline;
         }
         let given = self.quotas_at(host, inputs.pods, target, Moment::Now);
-        if given.contains(&written) && !given.contains(&baseline) { written } else { baseline }
+        if given.contains(&baseline) {
+            return baseline;
+        }
+        let is_resized_pod = matches!(target, Target::Pod(_)) && inputs.pods.is_cpu_being_resized(target);
+        match given.first() {
+            _ if given.contains(&written) => written,
+            Some(&least) if is_resized_pod && baseline < least && least < written => least,
+            _ => baseline,
+        }
     }
 
     /// The quotas that the kubelet, or the runtime for it, writes for the pod's resources now and after a pending resize.

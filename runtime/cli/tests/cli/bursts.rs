@@ -212,6 +212,29 @@ fn a_pod_with_an_unlimited_container_stays_unlimited() {
     assert_eq!(played[1], ["container default/web/a cpu.quota 240000"]);
 }
 
+/// Recordings show limits that no kubelet has written.
+#[test]
+fn a_pod_that_grew_comes_back_to_what_its_limits_give() {
+    let web = |cpu: &str, policy: &str| {
+        let containers = json!([limited("a", cpu), limited("b", "100m")]);
+        pod("web", &json!({BURST: json!({"policy": policy}).to_string()}), &containers)
+    };
+    let tick = |throttled: u64, upserted: Option<Value>| {
+        let mut tick = second(500_000, &[sample("web", "a", 10_000, 0), sample("web", "b", 10_000, throttled)]);
+        tick["pods"] = json!({"upserted": upserted.as_slice()});
+        tick
+    };
+    let loop_only = "cfsQuotaBurstOnly";
+    let ticks = [tick(5, None), tick(0, Some(web("1", loop_only))), tick(0, None), tick(0, Some(web("1", "none")))];
+    for version in ["v1", "v2"] {
+        let mut facts = node("mainline", 8, &[web("100m", loop_only)]);
+        facts["host"]["cgroup"] = version.into();
+        let played = replay(&facts, &ticks);
+        assert_eq!(played[2], ["container default/web/a cpu.quota 100000", "pod default/web cpu.quota 112000"]);
+        assert_eq!(played[4], ["container default/web/b cpu.quota 10000", "pod default/web cpu.quota 110000"]);
+    }
+}
+
 /// A defect of the reference agent: it limits again what a kubelet without CFS quota, or another program, left unlimited.
 #[test]
 fn an_unlimited_quota_is_not_limited_again() {

@@ -65,6 +65,47 @@ fn what_grows_is_raised_from_what_the_kubelet_has_given() {
 }
 
 #[test]
+fn a_pod_that_grew_does_not_come_back_below_its_containers() {
+    const OF_POD: Key = (POD, Knob::CfsQuota);
+    for (versions, file, period) in [(Versions::V1, "cpu.cfs_quota_us", ""), (Versions::V2, "cpu.max", " 100000")] {
+        let mut env = Env::on(versions, None);
+        env.pods.update(vec![limited_to("100m")]);
+        for path in [APP_PATH, POD_PATH] {
+            env.write(path, file, &format!("10000{period}"));
+        }
+        env.with(|ledger, host, inputs| ledger.read_quotas(host, inputs, &[POD, APP]));
+        env.lease("a", 1, OF_POD, n(12_000));
+        env.lease("a", 1, QUOTA, n(12_000));
+        env.apply();
+
+        // The policy raises the container to its new limit before the kubelet writes that.
+        ask_for(&mut env, "1");
+        env.lease("a", 1, OF_POD, n(112_000));
+        env.lease("a", 1, QUOTA, n(100_000));
+        env.tick();
+        assert_eq!((env.value(OF_POD), env.value(QUOTA)), (n(112_000), n(100_000)), "{versions:?}");
+        env.ledger.release("a");
+        let applied = env.apply();
+        assert!(applied.refused.is_empty(), "{versions:?}: {:?}", applied.refused);
+        assert_eq!((env.value(OF_POD), env.value(QUOTA)), (n(100_000), n(100_000)), "{versions:?}");
+    }
+}
+
+#[test]
+fn a_quota_that_a_person_left_to_a_pod_comes_back() {
+    const OF_POD: Key = (POD, Knob::CfsQuota);
+    let mut env = given("100000");
+    env.write(POD_PATH, "cpu.max", "50000 100000");
+    env.lease("a", 1, OF_POD, n(120_000));
+    env.lease("a", 1, QUOTA, n(120_000));
+    env.apply();
+    assert_eq!((env.value(OF_POD), env.value(QUOTA)), (n(120_000), n(120_000)));
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!((env.value(OF_POD), env.value(QUOTA)), (n(50_000), n(100_000)));
+}
+
+#[test]
 fn where_there_is_no_quota_no_burst_keeps_the_first_one_out() {
     let mut env = Env::new();
     let changes = env.pods.update(vec![limited_to("0")]);
