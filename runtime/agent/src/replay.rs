@@ -132,7 +132,8 @@ impl Replay {
         objects.problems.extend(more.problems);
         objects.node = more.node.or(objects.node);
         objects.leave_out_other_nodes();
-        let (host, fixture) = ReplayFixture::set_up(facts, &objects)?;
+        let set_up = ReplayFixture::set_up(facts, &objects);
+        let (host, fixture) = set_up.map_err(|error| error.among(&objects.problems))?;
         let config = AgentConfig {
             guard_rails: facts.guard_rails.clone().unwrap_or_default(),
             // A replay need not save time: every knob is read back at each tick.

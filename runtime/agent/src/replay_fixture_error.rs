@@ -2,6 +2,7 @@
 
 use qosm_host::HostError;
 use qosm_model::pod::Pod;
+use qosm_model::problem::Problem;
 
 /// Why facts or lines do not fit the simulated node.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,14 @@ pub enum ReplayFixtureError {
         what: String,
         /// The names that exist.
         known: String,
+    },
+    /// Something that does not exist, while objects have problems: it may be one that could not be read.
+    #[error("{error}")]
+    UnknownAmongProblems {
+        /// The unknown thing.
+        error: Box<Self>,
+        /// The problems.
+        source: ObjectProblems,
     },
     /// A pod or container that exists, but has no cgroup.
     #[error("{place}: {what} {why}, so it has no cgroup: {way_out}")]
@@ -62,7 +71,23 @@ pub enum ReplayFixtureError {
     Host(#[from] HostError),
 }
 
+/// What was wrong with the objects that were read.
+#[derive(Debug, thiserror::Error)]
+#[error("objects have problems: {0}")]
+pub struct ObjectProblems(String);
+
 impl ReplayFixtureError {
+    /// Adds the problems of the objects, if something is unknown.
+    pub(crate) fn among(self, problems: &[Problem]) -> Self {
+        match self {
+            Self::Unknown { .. } if !problems.is_empty() => {
+                let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                Self::UnknownAmongProblems { error: Box::new(self), source: ObjectProblems(all.join("; also ")) }
+            }
+            _ => self,
+        }
+    }
+
     pub(crate) fn unknown_pod(place: &'static str, key: &str, pods: &[Pod]) -> Self {
         let known = pods.iter().map(Pod::key).collect::<Vec<_>>().join(", ");
         let known = if known.is_empty() { "none".to_owned() } else { known };

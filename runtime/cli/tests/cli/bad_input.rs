@@ -50,6 +50,17 @@ fn facts_that_do_not_fit_together_are_refused_by_name() {
     }
 }
 
+/// `off` is a boolean in YAML.
+#[test]
+fn an_entry_for_a_pod_that_could_not_be_read_says_why() {
+    let mut web = pod("web", &json!({}), &json!([limited("a", "1")]));
+    web["metadata"]["name"] = json!(false);
+    let facts = json!({"pods": [web], "cgroups": [{"pod": "default/off", "files": {"cpu.max": "1000 100000"}}]});
+    let words = ["no pod `default/off`", "because: objects have problems", "metadata.name", "boolean `false`"];
+    plan(&facts).says(2, &words);
+    play(&facts, &[]).says(2, &words);
+}
+
 /// On v1 the kernel refuses a container a quota above that of its pod.
 #[test]
 fn a_pod_whose_limits_the_kernel_refuses_is_named() {
