@@ -116,8 +116,8 @@ pub(crate) fn lost_units(pod: &PodFacts) -> Vec<LostUnit> {
 /// The resources of the pod as a whole.
 ///
 /// The request covers what runs now: regular containers and sidecars that have not ended, and the peak of ordinary init containers while
-/// one of them is still waiting or running. A pod-level request replaces both; the overhead is added. The limit is the one that the kubelet
-/// writes for the pod's cgroup: finite only if every regular container and sidecar has a limit, or the pod itself has one.
+/// one of them is still waiting or running. A pod-level request replaces both; the overhead is added. The limit is finite only if every
+/// regular container and sidecar has a limit, or the pod itself has one; a kubelet also requires one of ordinary init containers.
 pub(crate) fn of_pod(pod: &PodFacts) -> Resources {
     let memory = memory(pod);
     let staying = || pod.containers.iter().filter(|container| container.kind != ContainerKind::Init);
