@@ -170,6 +170,14 @@ impl Location {
         }
     }
 
+    /// The digest that the location names, if it names one. It takes precedence over the tag.
+    pub fn digest(&self) -> Option<Digest> {
+        match self {
+            Self::Registry(reference) => reference.digest(),
+            Self::Layout { digest, .. } => *digest,
+        }
+    }
+
     /// Whether a text has the prefix of an artefact, rather than being a file's path or a policy's name.
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with("oci://") || text.starts_with(Self::LAYOUT)
@@ -264,6 +272,14 @@ mod tests {
         assert_eq!(of("oci-layout:/a/b.tar:v1"), ("/a/b.tar".to_owned(), Some("v1".to_owned()), false));
         assert_eq!(of("oci-layout:/a:5/b"), ("/a:5/b".to_owned(), None, false));
         assert_eq!(of(&format!("oci-layout:b@sha256:{HEX}")), ("b".to_owned(), None, true));
+        for (text, has_digest) in [
+            ("oci-layout:/a:1".to_owned(), false),
+            (format!("oci-layout:/a@sha256:{HEX}"), true),
+            ("r.io/a:1".to_owned(), false),
+            (format!("r.io/a:1@sha256:{HEX}"), true),
+        ] {
+            assert_eq!(text.parse::<Location>().unwrap().digest().is_some(), has_digest, "{text}");
+        }
         assert!("oci-layout:".parse::<Location>().is_err());
         assert!(Location::is_meant_by("oci-layout:x") && !Location::is_meant_by("./x.wasm"));
     }

@@ -366,9 +366,9 @@ impl Store {
     }
 
     fn known(&self, location: &Location) -> Result<Option<Digest>, RegistryError> {
-        match location {
-            Location::Registry(reference) if reference.digest().is_some() => Ok(reference.digest()),
-            location => self.layout.named(&location.to_string()),
+        match location.digest() {
+            Some(digest) => Ok(Some(digest)),
+            None => self.layout.named(&location.to_string()),
         }
     }
 

@@ -15,6 +15,7 @@ mod belief;
 mod credentials;
 mod disk;
 mod elsewhere;
+mod folders;
 mod layouts;
 mod together;
 mod transfer;
