@@ -218,7 +218,8 @@ impl ArtifactSource for Fetcher {
         let state = states.entry(key.clone()).or_default();
         state.module = entry.module.clone().unwrap_or_default();
         state.round = self.round;
-        let has_tag = matches!(location, Location::Registry(reference) if reference.digest().is_none());
+        // A layout without a tag may have another artefact by now, too.
+        let has_tag = location.digest().is_none();
         let poll_seconds = entry.poll_seconds.filter(|_| has_tag);
         let job = |is_poll| Job {
             key: key.clone(),
@@ -326,7 +327,7 @@ fn spread(wait: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use qosm_model::digest::Digest;
-    use qosm_registry::Trusted;
+    use qosm_registry::{Artifact, Label, RegistrySettings, Trusted};
 
     use super::*;
 
@@ -347,5 +348,52 @@ mod tests {
             assert_eq!(wait.is_some(), least.is_some(), "{case}");
             assert!(wait >= least.map(Duration::from_secs), "{case}");
         }
+    }
+
+    #[test]
+    fn a_tag_in_a_layout_is_looked_up_again_on_a_swap_and_at_its_interval() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = folder.path().join("layout");
+        let named = format!("oci-layout:{}:1", layout.display());
+        let location: Location = named.parse().unwrap();
+        let open = |name: &str| Store::open(RegistrySettings::default(), &folder.path().join(name)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let push = |name: &str| {
+            let label = Label { name: name.to_owned(), created: "1970-01-01T00:00:00Z".to_owned(), ..Label::default() };
+            let artifact = Artifact::pack(b"\0asm\x01\0\0\0".to_vec(), label).unwrap();
+            let store = open("desk");
+            runtime.block_on(store.push(&artifact, &location, &mut ())).unwrap().digest
+        };
+        let (wake, woken) = std::sync::mpsc::channel();
+        let mut fetcher = Fetcher::start(open("store"), Arc::default(), move || {
+            wake.send(()).ok();
+        })
+        .unwrap();
+        let entry = PolicyConfig { module: Some(named.clone()), ..PolicyConfig::builtin("burst") };
+        let wait = || woken.recv_timeout(Duration::from_secs(30)).unwrap();
+        let loaded = |fetcher: &mut Fetcher| loop {
+            match fetcher.module(&entry, &location) {
+                Ok(pulled) => break pulled.digest,
+                Err(LoadError::Pending { .. }) => wait(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+
+        let first = push("first");
+        assert_eq!(loaded(&mut fetcher), first);
+        let second = push("second");
+        assert_eq!(loaded(&mut fetcher), first, "nobody asked for a lookup");
+        fetcher.look_again(named.clone());
+        assert_eq!(loaded(&mut fetcher), second);
+
+        let third = push("third");
+        let polled = PolicyConfig { poll_seconds: Some(10), ..entry.clone() };
+        assert_eq!(fetcher.module(&polled, &location).unwrap().digest, second, "the lookup has only begun");
+        wait();
+        assert_eq!(fetcher.module(&polled, &location).unwrap().digest, third);
+
+        std::fs::remove_dir_all(&layout).unwrap();
+        fetcher.look_again(named.clone());
+        assert_eq!(loaded(&mut fetcher), third, "the layout is gone, and the last artefact stays");
     }
 }
