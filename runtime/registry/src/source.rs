@@ -298,13 +298,24 @@ pub(crate) fn is_archive(path: &Path) -> bool {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an archive that was named by its path")]
-fn unpack(path: &Path) -> Result<tempfile::TempDir, RegistryError> {
+pub(crate) fn unpack(path: &Path) -> Result<tempfile::TempDir, RegistryError> {
     use std::io::Read as _;
     let folder = tempfile::tempdir().map_err(failed("cannot make a folder to unpack", path))?;
     let file = std::fs::File::open(path).map_err(failed("cannot read", path))?;
     let mut archive = tar::Archive::new(std::io::BufReader::new(file).take(MAX_ARCHIVE));
     archive.set_preserve_permissions(false);
-    // `unpack` writes nothing outside the folder, whatever the names in the archive.
-    archive.unpack(folder.path()).map_err(failed("cannot unpack", path))?;
+    let mut unpacked = || -> std::io::Result<()> {
+        for entry in archive.entries()? {
+            let mut entry = entry?;
+            let kind = entry.header().entry_type();
+            // Folders are made for their files. A layout has no links, and one could lead to files outside of the folder.
+            if !kind.is_dir() && !kind.is_symlink() {
+                // Writes nothing outside the folder, whatever the names in the archive.
+                entry.unpack_in(folder.path())?;
+            }
+        }
+        Ok(())
+    };
+    unpacked().map_err(failed("cannot unpack", path))?;
     Ok(folder)
 }

@@ -511,6 +511,9 @@ impl Store {
         to: &Location,
         progress: &mut dyn TransferProgress,
     ) -> Result<Stored, RegistryError> {
+        if let Some(expected) = to.digest().filter(|digest| *digest != document.digest) {
+            return Err(RegistryError::Digest { what: to.to_string(), expected, found: document.digest });
+        }
         match to {
             Location::Registry(reference) => {
                 crate::upload::to_registry(from, document, signatures, reference, &self.settings, progress).await?;

@@ -12,7 +12,7 @@ use crate::manifest::{self, Document, named, referrers_tag};
 use crate::reference::Reference;
 use crate::remote::{Remote, Remotes};
 use crate::settings::RegistrySettings;
-use crate::source::{MAX_BESIDE, TransferProgress, is_archive};
+use crate::source::{MAX_BESIDE, TransferProgress, is_archive, unpack};
 
 /// Pushes blobs, then manifests, so that a tag never names an incomplete artefact.
 pub(crate) async fn to_registry(
@@ -23,9 +23,6 @@ pub(crate) async fn to_registry(
     settings: &RegistrySettings,
     progress: &mut dyn TransferProgress,
 ) -> Result<(), RegistryError> {
-    if let Some(expected) = to.digest().filter(|digest| *digest != document.digest) {
-        return Err(RegistryError::Digest { what: to.to_string(), expected, found: document.digest });
-    }
     let remote = Remotes::default().of(to, settings).await?;
     push_blobs(from, document, to, &remote, settings.limits.module_bytes(), progress).await?;
     remote.push_manifest(&to.pinned(document.digest), document).await?;
@@ -106,7 +103,7 @@ async fn list_referrer(remote: &Remote, to: &Reference, of: Digest, signature: &
     remote.push_manifest(&to.tagged(&referrers_tag(of)), &index).await
 }
 
-/// Adds the artefact to a layout, or writes an archive of a new layout. The archive appears complete, by a rename.
+/// Adds the artefact to a layout in a folder or archive, which is created if it does not exist. An archive is replaced by a rename.
 pub(crate) fn to_layout(
     from: &Layout,
     document: &Document,
@@ -117,7 +114,19 @@ pub(crate) fn to_layout(
     if !is_archive(path) {
         return fill(from, document, signatures, &Layout::create(path)?, tag);
     }
-    let folder = tempfile::tempdir().map_err(failed("cannot make a folder to pack", path))?;
+    let folder = if path.exists() {
+        let folder = unpack(path)?;
+        if Layout::open(folder.path()).is_err() {
+            return Err(RegistryError::InvalidArtifact {
+                what: path.display().to_string(),
+                message: "the file is not an archive in OCI's image layout, and is not overwritten; name another file"
+                    .to_owned(),
+            });
+        }
+        folder
+    } else {
+        tempfile::tempdir().map_err(failed("cannot make a folder to pack", path))?
+    };
     let layout = Layout::create(folder.path())?;
     fill(from, document, signatures, &layout, tag)?;
     let beside = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use qosm_registry::RegistryError;
+use qosm_model::digest::Digest;
+use qosm_registry::{Artifact, Label, RegistryError};
 use serde_json::{Value, json};
 
 use crate::artefact::{Artefact, Key, noise};
-use crate::node::{Node, location};
+use crate::node::{Node, location, message};
 
 fn policy() -> Artefact {
     Artefact::policy(&noise(21, 1000))
@@ -48,7 +49,7 @@ impl Folder {
 
     /// The file of a blob with these bytes.
     fn blob(&self, bytes: &[u8]) -> PathBuf {
-        self.path.join("blobs/sha256").join(qosm_model::digest::Digest::of(bytes).hex())
+        self.path.join("blobs/sha256").join(Digest::of(bytes).hex())
     }
 
     /// `oci-layout:PATH` with this after it.
@@ -72,4 +73,76 @@ async fn a_withdrawn_key_does_not_count_for_a_module_from_a_layout_either() {
     node.trust(vec![Key::new("next", 2).rule("*")]);
     let error = node.stored(&pinned).unwrap_err();
     assert!(matches!(error, RegistryError::Untrusted { .. }), "{error:?}");
+}
+
+/// Pushes a module with this name. Returns the artefact's digest.
+async fn push(node: &Node, name: &str, to: &str) -> Result<Digest, RegistryError> {
+    let label = Label { name: name.to_owned(), created: "1970-01-01T00:00:00Z".to_owned(), ..Label::default() };
+    let artifact = Artifact::pack(b"\0asm\x01\0\0\0".to_vec(), label).unwrap();
+    node.store().push(&artifact, &location(to), &mut ()).await.map(|stored| stored.digest)
+}
+
+#[tokio::test]
+async fn an_artefact_is_added_to_an_archive_and_the_others_stay() {
+    let node = Node::beside(&[]);
+    let named = |rest: &str| format!("oci-layout:{}{rest}", node.folder().join("some.tar").display());
+    let first = push(&node, "first", &named(":1")).await.unwrap();
+    let second = push(&node, "second", &named(":2")).await.unwrap();
+    let folder = format!("oci-layout:{}:3", node.folder().join("folder").display());
+    let third = push(&node, "third", &folder).await.unwrap();
+    node.copy(&folder, &named(":3")).await.unwrap();
+    for (tag, digest) in [(":1", first), (":2", second), (":3", third)] {
+        assert_eq!(node.pull_anew(&named(tag)).await.unwrap().digest, digest, "{tag}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_layout_is_not_overwritten() {
+    let node = Node::beside(&[]);
+    let file = node.folder().join("backup.tar");
+    let mut other = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(5);
+    header.set_mode(0o644);
+    other.append_data(&mut header, "notes.txt", &b"notes"[..]).unwrap();
+    for content in [other.into_inner().unwrap(), b"no archive".to_vec(), Vec::new()] {
+        fs::write(&file, &content).unwrap();
+        let error = push(&node, "demo", &format!("oci-layout:{}:1", file.display())).await.unwrap_err();
+        assert!(message(&error).contains("backup.tar"), "{error}");
+        assert_eq!(fs::read(&file).unwrap(), content, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_archive_is_unpacked_without_its_links() {
+    let node = Node::beside(&[]);
+    let (file, outside) = (node.folder().join("some.tar"), node.folder().join("outside"));
+    fs::create_dir(&outside).unwrap();
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut link = tar::Header::new_gnu();
+    link.set_entry_type(tar::EntryType::Symlink);
+    link.set_size(0);
+    archive.append_link(&mut link, "blobs", &outside).unwrap();
+    let marker = br#"{"imageLayoutVersion":"1.0.0"}"#;
+    let mut header = tar::Header::new_gnu();
+    header.set_size(marker.len().try_into().unwrap());
+    header.set_mode(0o644);
+    archive.append_data(&mut header, "oci-layout", &marker[..]).unwrap();
+    fs::write(&file, archive.into_inner().unwrap()).unwrap();
+    push(&node, "demo", &format!("oci-layout:{}:1", file.display())).await.unwrap();
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_layout_takes_only_the_artefact_that_the_digest_names() {
+    let node = Node::beside(&[]);
+    let folder = node.folder().join("layout");
+    let error =
+        push(&node, "demo", &format!("oci-layout:{}@{}", folder.display(), policy().digest())).await.unwrap_err();
+    let RegistryError::Digest { expected, found, .. } = error else { panic!("{error:?}") };
+    assert_eq!(expected, policy().digest());
+    assert!(!folder.exists());
+    let named = format!("oci-layout:{}@{found}", folder.display());
+    assert_eq!(push(&node, "demo", &named).await.unwrap(), found);
+    assert_eq!(node.pull(&named).await.unwrap().digest, found);
 }
