@@ -106,7 +106,7 @@ pub enum RegistryError {
         why: &'static str,
     },
     /// The bytes do not match the digest.
-    #[error("{what}: its bytes are {found} instead of {expected}: they were changed on the way or in the registry")]
+    #[error("{what}: its bytes are {found} instead of {expected}: they were changed on the way or in storage")]
     Digest {
         /// The reference.
         what: String,

@@ -18,6 +18,7 @@ use qosm_model::digest::Digest;
 
 use crate::error::RegistryError;
 use crate::manifest::{self, Document};
+use crate::trust::Rejected;
 
 /// Annotation with an artefact's tag in a layout.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -33,12 +34,14 @@ const GRACE: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
+    /// The path of a layout that is only read, as its user named it: a folder, or the archive that was unpacked to `root`.
+    source: Option<PathBuf>,
 }
 
 impl Layout {
     /// Opens a layout, and creates it if the folder is missing or empty.
     pub(crate) fn create(root: &Path) -> Result<Self, RegistryError> {
-        let layout = Self { root: root.to_path_buf() };
+        let layout = Self { root: root.to_path_buf(), source: None };
         for folder in ["blobs/sha256", "ingest"] {
             fs::create_dir_all(root.join(folder)).map_err(failed("cannot make the folder", &root.join(folder)))?;
         }
@@ -53,11 +56,13 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Opens an existing layout.
-    pub(crate) fn open(root: &Path) -> Result<Self, RegistryError> {
+    /// Opens an existing layout as a source: it is only read. Messages name it by `path`.
+    pub(crate) fn open(root: &Path, path: &Path) -> Result<Self, RegistryError> {
+        let layout = Self { root: root.to_path_buf(), source: Some(path.to_path_buf()) };
         let marker = root.join(MARKER);
-        fs::metadata(&marker).map_err(failed("not a folder in OCI's image layout, for there is no", &marker))?;
-        Ok(Self { root: root.to_path_buf() })
+        let shown = layout.shown(&marker);
+        fs::metadata(&marker).map_err(failed("not a folder in OCI's image layout, for there is no", &shown))?;
+        Ok(layout)
     }
 
     /// Reads the index.
@@ -65,20 +70,17 @@ impl Layout {
         let path = self.root.join(INDEX_FILE);
         let mut bytes = Vec::new();
         let read = File::open(&path).and_then(|file| file.take(MAX_INDEX + 1).read_to_end(&mut bytes));
-        let size = read.map_err(failed("cannot read", &path))?;
+        let size = read.map_err(failed("cannot read", &self.shown(&path)))?;
         let size = u64::try_from(size).unwrap_or(u64::MAX);
+        let what = self.shown(&path).display().to_string();
+        let hint = if self.source.is_some() { "; copy the layout here again" } else { "; move the folder away" };
         if size > MAX_INDEX {
-            let hint = "; move the folder away";
-            let what = path.display().to_string();
             return Err(RegistryError::TooLarge { what, kind: "index", size, most: MAX_INDEX, hint });
         }
         serde_json::from_slice(&bytes).map_err(|error| RegistryError::InvalidArtifact {
-            what: path.display().to_string(),
+            what,
             // The quoted text comes from third parties.
-            message: format!(
-                "it is not an index of OCI's image layout: {:.200}; move the folder away",
-                error.to_string()
-            ),
+            message: format!("it is not an index of OCI's image layout: {:.200}{hint}", error.to_string()),
         })
     }
 
@@ -96,13 +98,19 @@ impl Layout {
         Ok(index.manifests.iter().filter_map(named).collect())
     }
 
+    /// Whether the index lists a manifest, with or without a name.
+    pub(crate) fn lists(&self, digest: Digest) -> Result<bool, RegistryError> {
+        Ok(self.index()?.manifests.iter().any(|entry| entry.digest.parse::<Digest>() == Ok(digest)))
+    }
+
     /// A manifest; `None` if it is not stored completely.
     pub(crate) fn document(&self, digest: Digest) -> Result<Option<Document>, RegistryError> {
         let Some(bytes) = self.blob(digest, manifest::MAX, "manifest")? else { return Ok(None) };
         Document::read(bytes, "", &digest.to_string()).map(Some)
     }
 
-    /// A blob; `None` if it is not stored completely. A blob that no longer matches its digest is deleted.
+    /// A blob; `None` if it is not stored completely. A blob that no longer matches its digest is deleted from the store, and is an
+    /// error in a source.
     pub(crate) fn blob(&self, digest: Digest, most: u64, kind: &'static str) -> Result<Option<Vec<u8>>, RegistryError> {
         let path = self.place(digest);
         let file = match File::open(&path) {
@@ -116,8 +124,13 @@ impl Layout {
         if size > most {
             return Err(RegistryError::TooLarge { what: digest.to_string(), kind, size, most, hint: "" });
         }
-        if Digest::of(&bytes) == digest {
+        let found = Digest::of(&bytes);
+        if found == digest {
             return Ok(Some(bytes));
+        }
+        if self.source.is_some() {
+            let what = self.shown(&path).display().to_string();
+            return Err(RegistryError::Digest { what, expected: digest, found });
         }
         tracing::warn!(file = %path.display(), "content does not match the digest; the file is deleted and fetched again");
         fs::remove_file(&path).map_err(failed("cannot delete", &path))?;
@@ -188,12 +201,21 @@ impl Layout {
         })
     }
 
-    /// Manifests that refer to another by `subject`: signatures in cosign's second format.
-    pub(crate) fn referrers(&self, of: Digest) -> Result<Vec<Document>, RegistryError> {
+    /// Manifests that refer to another by `subject`: signatures in cosign's second format. Damaged manifests of a source, which may
+    /// be such signatures, are added to `ignored`.
+    pub(crate) fn referrers(&self, of: Digest, ignored: &mut Vec<Rejected>) -> Result<Vec<Document>, RegistryError> {
         let mut found = Vec::new();
         for entry in self.index()?.manifests {
             let Ok(digest) = entry.digest.parse() else { continue };
-            let Some(document) = self.document(digest)? else { continue };
+            let document = match self.document(digest) {
+                Ok(Some(document)) => document,
+                Ok(None) => continue,
+                Err(error @ RegistryError::Digest { .. }) => {
+                    ignored.push(Rejected { origin: entry.digest, why: error.to_string() });
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let Ok(manifest) = document.manifest(&entry.digest) else { continue };
             if subject_of(&manifest) == Some(of) && !found.contains(&document) {
                 found.push(document);
@@ -299,6 +321,14 @@ impl Layout {
 
     fn size(&self, digest: Digest) -> u64 {
         fs::metadata(self.place(digest)).map_or(0, |metadata| metadata.len())
+    }
+
+    /// A file's path for messages: an archive's folder is temporary.
+    fn shown(&self, path: &Path) -> PathBuf {
+        match (&self.source, path.strip_prefix(&self.root)) {
+            (Some(source), Ok(inner)) => source.join(inner),
+            _ => path.to_path_buf(),
+        }
     }
 
     fn place(&self, digest: Digest) -> PathBuf {
@@ -489,10 +519,11 @@ mod tests {
         let again = layout.document(second).unwrap().unwrap();
         layout.name(&again, Some("a")).unwrap();
         assert_eq!(
-            Layout::open(folder.path()).unwrap().names().unwrap().values().collect::<Vec<_>>(),
+            Layout::open(folder.path(), folder.path()).unwrap().names().unwrap().values().collect::<Vec<_>>(),
             [&second, &second]
         );
-        assert!(Layout::open(&folder.path().join("nothing")).is_err());
+        let nothing = folder.path().join("nothing");
+        assert!(Layout::open(&nothing, &nothing).is_err());
     }
 
     #[test]

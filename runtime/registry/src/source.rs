@@ -13,6 +13,7 @@ use crate::reference::{Location, Reference};
 use crate::remote::{Remote, Remotes};
 use crate::retry::retry;
 use crate::settings::RegistrySettings;
+use crate::trust::Rejected;
 
 /// Maximum number of signature manifests that are read for one artefact.
 pub(crate) const MAX_SIGNATURES: usize = 64;
@@ -93,12 +94,9 @@ impl Source {
             }
             Location::Layout { path, tag, digest } => {
                 let (tag, digest) = (tag.clone(), *digest);
-                if is_archive(path) {
-                    let unpacked = unpack(path)?;
-                    Ok(Self::Layout { layout: Layout::open(unpacked.path())?, tag, digest, _unpacked: Some(unpacked) })
-                } else {
-                    Ok(Self::Layout { layout: Layout::open(path)?, tag, digest, _unpacked: None })
-                }
+                let unpacked = if is_archive(path) { Some(unpack(path)?) } else { None };
+                let folder = unpacked.as_ref().map_or(path.as_path(), tempfile::TempDir::path);
+                Ok(Self::Layout { layout: Layout::open(folder, path)?, tag, digest, _unpacked: unpacked })
             }
         }
     }
@@ -137,14 +135,23 @@ impl Source {
                         }
                     }
                 };
-                let document = found.map(|digest| layout.document(digest)).transpose()?.flatten();
-                document.ok_or_else(|| not_found(what, known()))
+                let Some(found) = found else { return Err(not_found(what, known())) };
+                match layout.document(found)? {
+                    Some(document) => Ok(document),
+                    None if layout.lists(found)? => Err(missing_blob(what, found)),
+                    None => Err(not_found(what, known())),
+                }
             }
         }
     }
 
-    /// The signatures of an artefact, in both of cosign's formats. A mirror may lack them: then the next one is tried.
-    pub(crate) async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
+    /// The signatures of an artefact, in both of cosign's formats. A mirror may lack them: then the next one is tried. Manifests of
+    /// a layout that may be signatures, but are damaged or missing, are added to `ignored`.
+    pub(crate) async fn signatures(
+        &self,
+        digest: Digest,
+        ignored: &mut Vec<Rejected>,
+    ) -> Result<Vec<SignatureManifest>, RegistryError> {
         match self {
             Self::Registry { endpoints, chosen } => {
                 let mut all = Vec::new();
@@ -161,13 +168,13 @@ impl Source {
             }
             Self::Layout { layout, .. } => {
                 let mut found: Vec<_> = layout
-                    .referrers(digest)?
+                    .referrers(digest, ignored)?
                     .into_iter()
                     .map(|document| SignatureManifest { document, tag: None })
                     .collect();
                 let tag = manifest::signature_tag(digest);
                 if let Some(signed) = layout.named(&tag)?
-                    && let Some(document) = layout.document(signed)?
+                    && let Some(document) = signature_in(layout, signed, ignored)?
                 {
                     found.push(SignatureManifest { document, tag: Some(tag) });
                 }
@@ -210,7 +217,7 @@ impl Source {
             }
             Self::Layout { layout, .. } => {
                 let bytes = layout.blob(digest, most, kind)?;
-                let bytes = bytes.ok_or_else(|| not_found(&format!("{what}: blob {digest}"), String::new()))?;
+                let bytes = bytes.ok_or_else(|| missing_blob(what, digest))?;
                 into.keep(digest, &bytes)
             }
         }
@@ -219,6 +226,31 @@ impl Source {
 
 fn not_found(what: &str, hint: String) -> RegistryError {
     RegistryError::NotFound { what: what.to_owned(), registry: "the layout".to_owned(), kind: "artefact", hint }
+}
+
+/// An error for a blob that a layout's index or a manifest names.
+fn missing_blob(what: &str, digest: Digest) -> RegistryError {
+    let hint = format!(": {digest}; the layout is incomplete, copy the artefact into it again");
+    RegistryError::NotFound { what: what.to_owned(), registry: "the layout".to_owned(), kind: "blob", hint }
+}
+
+/// A manifest of a layout that may be a signature. A missing or damaged one is added to `ignored`, since others may count.
+fn signature_in(
+    layout: &Layout,
+    digest: Digest,
+    ignored: &mut Vec<Rejected>,
+) -> Result<Option<Document>, RegistryError> {
+    let why = match layout.document(digest) {
+        Ok(Some(document)) => return Ok(Some(document)),
+        Ok(None) => "the layout names it, and has no such blob".to_owned(),
+        Err(error @ RegistryError::Digest { .. }) => error.to_string(),
+        Err(error) => return Err(error),
+    };
+    let rejected = Rejected { origin: digest.to_string(), why };
+    if !ignored.contains(&rejected) {
+        ignored.push(rejected);
+    }
+    Ok(None)
 }
 
 async fn signatures_at(endpoint: &Endpoint, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {

@@ -147,12 +147,15 @@ impl Store {
             let document = source.resolve(&what).await?;
             let manifest = document.manifest(&what)?;
             let kind = LayoutKind::of(&manifest, &what)?;
+            let mut ignored = Vec::new();
             if self.needs_signatures(location, also) {
-                self.fetch_signatures(&source, location, document.digest, &self.layout, Extent::ToJudge, progress)
-                    .await?;
+                let extent = Extent::ToJudge;
+                let fetched =
+                    self.fetch_signatures(&source, location, document.digest, &self.layout, extent, progress).await?;
+                ignored = fetched.ignored;
             }
             // Before the module is fetched: an untrusted artefact costs no more than its manifest and signatures.
-            self.check_trust(location, document.digest, also)?;
+            self.check_trust(location, document.digest, also, ignored)?;
             source.fetch(&self.layout, &manifest.config, &what, (MAX_BESIDE, "config"), progress).await?;
             let most = self.settings.limits.module_bytes();
             source.fetch(&self.layout, &kind.layer, &what, (most, "module"), progress).await?;
@@ -216,8 +219,10 @@ impl Store {
             let mut source = Source::open(location, &self.settings, &mut Remotes::default()).await?;
             let document = source.resolve(&what).await?;
             self.layout.keep(document.digest, &document.bytes)?;
-            self.fetch_signatures(&source, location, document.digest, &self.layout, Extent::ToJudge, &mut ()).await?;
-            self.judge(&self.layout, location, document.digest, also)
+            let extent = Extent::ToJudge;
+            let fetched =
+                self.fetch_signatures(&source, location, document.digest, &self.layout, extent, &mut ()).await?;
+            Ok(self.judge(&self.layout, location, document.digest, also)?.with_ignored(fetched.ignored))
         };
         self.bounded(&what, Box::pin(verifying)).await
     }
@@ -306,9 +311,9 @@ impl Store {
                 source.fetch(&self.layout, blob, &what, (most, "module"), progress).await?;
             }
             self.layout.keep(document.digest, &document.bytes)?;
-            let signatures =
+            let fetched =
                 self.fetch_signatures(&source, from, document.digest, &self.layout, Extent::Whole, progress).await?;
-            Ok((document, signatures))
+            Ok((document, fetched.signatures))
         };
         let (document, signatures) = self.bounded(&what, Box::pin(bringing)).await?;
         let putting: LocalBoxFuture<'_, _> = Box::pin(self.put(&self.layout, &document, &signatures, to, progress));
@@ -378,8 +383,14 @@ impl Store {
         wants(&self.trust) || also.is_some_and(wants)
     }
 
-    fn check_trust(&self, location: &Location, digest: Digest, also: Option<&Trust>) -> Result<Trusted, RegistryError> {
-        let verification = self.judge(&self.layout, location, digest, also)?;
+    fn check_trust(
+        &self,
+        location: &Location,
+        digest: Digest,
+        also: Option<&Trust>,
+        ignored: Vec<Rejected>,
+    ) -> Result<Trusted, RegistryError> {
+        let verification = self.judge(&self.layout, location, digest, also)?.with_ignored(ignored);
         verification.trusted.ok_or_else(|| untrusted(location, digest, verification.refused))
     }
 
@@ -392,9 +403,10 @@ impl Store {
         into: &Layout,
         extent: Extent,
         progress: &mut dyn TransferProgress,
-    ) -> Result<Vec<(Document, Option<String>)>, RegistryError> {
-        let mut fetched_signatures = Vec::new();
-        for signature in source.signatures(digest).await?.into_iter().filter(SignatureManifest::is_signature) {
+    ) -> Result<Signatures, RegistryError> {
+        let (mut signatures, mut ignored) = (Vec::new(), Vec::new());
+        let found = source.signatures(digest, &mut ignored).await?;
+        for signature in found.into_iter().filter(SignatureManifest::is_signature) {
             let what = format!("{of}: signature {}", signature.document.digest);
             let Ok(manifest) = signature.document.manifest(&what) else { continue };
             let mut fetched = Ok(());
@@ -414,20 +426,21 @@ impl Store {
                     | RegistryError::InvalidArtifact { .. }),
                 ) => {
                     tracing::warn!(%error, "a signature is ignored");
+                    ignored.push(Rejected { origin: signature.document.digest.to_string(), why: error.to_string() });
                     continue;
                 }
                 Err(error) => return Err(error),
             }
             let name = signature.tag.as_ref().map(|tag| format!("{}:{tag}", name_of(of)));
             into.name(&signature.document, name.as_deref())?;
-            fetched_signatures.push((signature.document, signature.tag));
+            signatures.push((signature.document, signature.tag));
         }
-        Ok(fetched_signatures)
+        Ok(Signatures { signatures, ignored })
     }
 
     /// The candidate signatures of an artefact in a layout.
     fn candidates(&self, layout: &Layout, of: &Location, digest: Digest) -> Result<Vec<Candidate>, RegistryError> {
-        let mut manifests = layout.referrers(digest)?;
+        let mut manifests = layout.referrers(digest, &mut Vec::new())?;
         let tag = signature_tag(digest);
         let tagged = layout.named(&format!("{}:{tag}", name_of(of)))?;
         manifests.extend(tagged.map(|digest| layout.document(digest)).transpose()?.flatten());
@@ -523,6 +536,25 @@ impl Store {
             }
         }
         Ok(Stored { location: to.to_string(), digest: document.digest, signatures: signatures.len() })
+    }
+}
+
+/// The signatures of an artefact, from its location.
+struct Signatures {
+    /// Manifests of signatures, and their tags.
+    signatures: Vec<(Document, Option<String>)>,
+    /// Signatures that cannot be read, and why.
+    ignored: Vec<Rejected>,
+}
+
+impl Verification {
+    /// Adds signatures that cannot be read. A refusal names the first: the artefact may be signed as the rules require.
+    fn with_ignored(mut self, ignored: Vec<Rejected>) -> Self {
+        if let (Some(refused), Some(first)) = (&mut self.refused, ignored.first()) {
+            refused.push_str(&format!("; {} beside it cannot be read: {}", first.origin, first.why));
+        }
+        self.rejected.extend(ignored);
+        self
     }
 }
 

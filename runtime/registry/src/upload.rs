@@ -116,7 +116,7 @@ pub(crate) fn to_layout(
     }
     let folder = if path.exists() {
         let folder = unpack(path)?;
-        if Layout::open(folder.path()).is_err() {
+        if Layout::open(folder.path(), path).is_err() {
             return Err(RegistryError::InvalidArtifact {
                 what: path.display().to_string(),
                 message: "the file is not an archive in OCI's image layout, and is not overwritten; name another file"

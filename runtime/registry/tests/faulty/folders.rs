@@ -1,7 +1,7 @@
 //! Layouts in folders and archives, as sources and as targets.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use qosm_model::digest::Digest;
 use qosm_registry::{Artifact, Label, RegistryError};
@@ -145,4 +145,69 @@ async fn a_layout_takes_only_the_artefact_that_the_digest_names() {
     let named = format!("oci-layout:{}@{found}", folder.display());
     assert_eq!(push(&node, "demo", &named).await.unwrap(), found);
     assert_eq!(node.pull(&named).await.unwrap().digest, found);
+}
+
+/// Changes one bit of a file.
+fn damage(file: &Path) {
+    let mut bytes = fs::read(file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(file, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_blob_of_a_layout_is_named_and_not_deleted() {
+    let mut node = Node::beside(&[]);
+    let (artefact, release) = (policy(), Key::new("release", 1));
+    let signature = release.bundle(&artefact);
+    for (blob, is_signature) in [
+        (artefact.module(), false),
+        (artefact.manifest.as_slice(), false),
+        (signature.blobs[0].as_slice(), true),
+        (signature.manifest.as_slice(), true),
+    ] {
+        let mut folder = Folder::new(node.folder().join(Digest::of(blob).hex()));
+        folder.list(Some("1"), &policy());
+        folder.list(None, &signature);
+        let file = folder.blob(blob);
+        damage(&file);
+        node.trust(if is_signature { vec![release.rule("*")] } else { Vec::new() });
+        let error = node.pull(&folder.named(":1")).await.unwrap_err();
+        let expected =
+            format!("its bytes are {} instead of {}", Digest::of(&fs::read(&file).unwrap()), Digest::of(blob));
+        assert!(
+            message(&error).contains(&expected) && message(&error).contains(&file.display().to_string()),
+            "{error}"
+        );
+        assert_eq!(matches!(error, RegistryError::Untrusted { .. }), is_signature, "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_blob_of_a_layout_is_named() {
+    let (node, artefact) = (Node::beside(&[]), policy());
+    for blob in [artefact.module(), artefact.manifest.as_slice()] {
+        let mut folder = Folder::new(node.folder().join(Digest::of(blob).hex()));
+        folder.list(Some("1"), &policy());
+        fs::remove_file(folder.blob(blob)).unwrap();
+        let error = message(&node.pull(&folder.named(":1")).await.unwrap_err());
+        assert!(error.contains(&format!("no such blob: {}; the layout is incomplete", Digest::of(blob))), "{error}");
+        let error = message(&node.pull(&folder.named(":2")).await.unwrap_err());
+        assert!(error.contains("no such artefact; there are: 1"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_index_of_a_layout_is_named_by_the_path_that_was_written() {
+    let node = Node::beside(&[]);
+    let folder = Folder::new(node.folder().join("layout"));
+    fs::write(folder.path.join("index.json"), "[]").unwrap();
+    let archive = node.folder().join("some.tar");
+    let mut packed = tar::Builder::new(fs::File::create(&archive).unwrap());
+    packed.append_dir_all("", &folder.path).unwrap();
+    packed.finish().unwrap();
+    for path in [&folder.path, &archive] {
+        let error = message(&node.pull(&format!("oci-layout:{}:1", path.display())).await.unwrap_err());
+        assert!(error.starts_with(&path.join("index.json").display().to_string()), "{error}");
+        assert!(error.ends_with("copy the layout here again"), "{error}");
+    }
 }

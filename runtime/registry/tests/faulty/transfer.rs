@@ -53,7 +53,7 @@ async fn other_bytes_are_reported_and_not_kept() {
     let error = node.refusal(&reference).await;
     let RegistryError::Digest { expected, found, .. } = &error else { panic!("{error:?}") };
     assert_eq!((*expected, *found), (Digest::of(policy().module()), Digest::of(&noise(4, SIZE))));
-    assert!(message(&error).contains("changed on the way or in the registry"), "{error}");
+    assert!(message(&error).contains("changed on the way or in storage"), "{error}");
     assert!(node.parts().is_empty(), "{:?}", node.parts());
     registry.mend();
     node.check_pull(&reference, &policy()).await;
