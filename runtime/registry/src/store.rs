@@ -182,11 +182,12 @@ impl Store {
         let (layer, _) = named(&kind.layer, &what)?;
         let most = self.settings.limits.module_bytes();
         let Some(bytes) = self.layout.blob(layer, most, "module")? else { return Ok(None) };
-        let verification = self.judge(&self.layout, location, digest, also)?;
+        let candidates = self.candidates(&self.stored_signatures(location, digest)?);
+        let verification = self.judge(&candidates, location, digest, also);
         let trusted = match (verification.trusted, verification.refused) {
             (Some(trusted), _) => trusted,
             // The artefact was pulled without a rule, so its signatures were not fetched.
-            (None, _) if self.candidates(&self.layout, location, digest)?.is_empty() => return Ok(None),
+            (None, _) if candidates.is_empty() => return Ok(None),
             (None, refused) => return Err(untrusted(location, digest, refused)),
         };
         let module = kind.module(bytes, &what, most)?;
@@ -222,7 +223,9 @@ impl Store {
             let extent = Extent::ToJudge;
             let fetched =
                 self.fetch_signatures(&source, location, document.digest, &self.layout, extent, &mut ()).await?;
-            Ok(self.judge(&self.layout, location, document.digest, also)?.with_ignored(fetched.ignored))
+            // Only these: the store may also have signatures from other places.
+            let candidates = self.candidates(&fetched.manifests());
+            Ok(self.judge(&candidates, location, document.digest, also).with_ignored(fetched.ignored))
         };
         self.bounded(&what, Box::pin(verifying)).await
     }
@@ -242,8 +245,10 @@ impl Store {
             let kind = LayoutKind::of(&manifest, &what)?;
             source.fetch(&self.layout, &manifest.config, &what, (MAX_BESIDE, "config"), &mut ()).await?;
             self.layout.keep(document.digest, &document.bytes)?;
-            self.fetch_signatures(&source, location, document.digest, &self.layout, Extent::ToJudge, &mut ()).await?;
-            let signatures = self.candidates(&self.layout, location, document.digest)?.len();
+            let extent = Extent::ToJudge;
+            let fetched =
+                self.fetch_signatures(&source, location, document.digest, &self.layout, extent, &mut ()).await?;
+            let signatures = self.candidates(&fetched.manifests()).len();
             let moved = match location {
                 Location::Registry(reference) if reference.digest().is_some() => match reference.tag() {
                     Some(tag) => {
@@ -390,7 +395,8 @@ impl Store {
         also: Option<&Trust>,
         ignored: Vec<Rejected>,
     ) -> Result<Trusted, RegistryError> {
-        let verification = self.judge(&self.layout, location, digest, also)?.with_ignored(ignored);
+        let candidates = self.candidates(&self.stored_signatures(location, digest)?);
+        let verification = self.judge(&candidates, location, digest, also).with_ignored(ignored);
         verification.trusted.ok_or_else(|| untrusted(location, digest, verification.refused))
     }
 
@@ -438,39 +444,37 @@ impl Store {
         Ok(Signatures { signatures, ignored })
     }
 
-    /// The candidate signatures of an artefact in a layout.
-    fn candidates(&self, layout: &Layout, of: &Location, digest: Digest) -> Result<Vec<Candidate>, RegistryError> {
-        let mut manifests = layout.referrers(digest, &mut Vec::new())?;
-        let tag = signature_tag(digest);
-        let tagged = layout.named(&format!("{}:{tag}", name_of(of)))?;
-        manifests.extend(tagged.map(|digest| layout.document(digest)).transpose()?.flatten());
+    /// The manifests of an artefact's signatures in the store.
+    fn stored_signatures(&self, of: &Location, digest: Digest) -> Result<Vec<Document>, RegistryError> {
+        let mut manifests = self.layout.referrers(digest, &mut Vec::new())?;
+        let tagged = self.layout.named(&format!("{}:{}", name_of(of), signature_tag(digest)))?;
+        manifests.extend(tagged.map(|digest| self.layout.document(digest)).transpose()?.flatten());
+        Ok(manifests)
+    }
+
+    /// The candidate signatures in manifests whose blobs are in the store.
+    fn candidates(&self, manifests: &[Document]) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for document in manifests {
-            let Ok(manifest) = document.manifest(&tag) else { continue };
+            let what = document.digest.to_string();
+            let Ok(manifest) = document.manifest(&what) else { continue };
             for layer in manifest.layers {
                 let Some(format) = Format::of_layer(&layer.media_type) else { continue };
-                let Ok((blob, _)) = named(&layer, &tag) else { continue };
+                let Ok((blob, _)) = named(&layer, &what) else { continue };
                 let most = u64::try_from(MAX_BLOB).unwrap_or(u64::MAX);
                 // Blobs that are too large are skipped; the others count.
-                let Ok(Some(blob)) = layout.blob(blob, most, "signature") else { continue };
-                let origin = document.digest.to_string();
+                let Ok(Some(blob)) = self.layout.blob(blob, most, "signature") else { continue };
+                let origin = what.clone();
                 let annotations = layer.annotations.unwrap_or_default();
                 candidates.push(Candidate { origin, format, blob, annotations, media_type: layer.media_type });
             }
         }
         candidates.truncate(MAX_CANDIDATES);
-        Ok(candidates)
+        candidates
     }
 
-    fn judge(
-        &self,
-        layout: &Layout,
-        of: &Location,
-        digest: Digest,
-        also: Option<&Trust>,
-    ) -> Result<Verification, RegistryError> {
+    fn judge(&self, candidates: &[Candidate], of: &Location, digest: Digest, also: Option<&Trust>) -> Verification {
         let name = name_of(of);
-        let candidates = self.candidates(layout, of, digest)?;
         let mut verification =
             Verification { digest, trusted: Some(Trusted::Unchecked), refused: None, rejected: Vec::new() };
         for trust in [Some(&self.trust), also].into_iter().flatten() {
@@ -484,7 +488,7 @@ impl Store {
                     (Trusted::Unchecked, Some(why))
                 }
                 Decision::Rule(rule) => {
-                    let verdict = judge(rule, &name, &digest, &candidates);
+                    let verdict = judge(rule, &name, &digest, candidates);
                     verification.rejected.extend(verdict.rejected);
                     match verdict.outcome {
                         Outcome::Accepted => (Trusted::Signed(verdict.signatures), None),
@@ -499,7 +503,7 @@ impl Store {
             verification.trusted = verification.trusted.map(|before| before.and(trusted));
         }
         verification.rejected.dedup();
-        Ok(verification)
+        verification
     }
 
     fn config(&self, manifest: &OciImageManifest, what: &str) -> Result<Option<WasmConfig>, RegistryError> {
@@ -545,6 +549,19 @@ struct Signatures {
     signatures: Vec<(Document, Option<String>)>,
     /// Signatures that cannot be read, and why.
     ignored: Vec<Rejected>,
+}
+
+impl Signatures {
+    /// The manifests, each once: a list of referrers may name one twice.
+    fn manifests(&self) -> Vec<Document> {
+        let mut manifests: Vec<Document> = Vec::new();
+        for (document, _) in &self.signatures {
+            if !manifests.contains(document) {
+                manifests.push(document.clone());
+            }
+        }
+        manifests
+    }
 }
 
 impl Verification {

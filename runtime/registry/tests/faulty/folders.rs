@@ -211,3 +211,21 @@ async fn a_broken_index_of_a_layout_is_named_by_the_path_that_was_written() {
         assert!(error.ends_with("copy the layout here again"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn verify_and_inspect_count_only_the_signatures_of_the_place_that_is_named() {
+    let mut node = Node::beside(&[]);
+    let release = Key::new("release", 1);
+    node.trust(vec![release.rule("*")]);
+    let mut signed = Folder::new(node.folder().join("signed"));
+    signed.list(Some("1"), &policy());
+    signed.list(None, &release.bundle(&policy()));
+    let mut unsigned = Folder::new(node.folder().join("unsigned"));
+    unsigned.list(Some("1"), &policy());
+    for (folder, signatures) in [(&signed, 1), (&unsigned, 0), (&signed, 1)] {
+        let (store, location) = (node.store(), location(&folder.named(":1")));
+        let verification = store.verify(&location, None).await.unwrap();
+        assert_eq!(verification.trusted.is_some(), signatures > 0, "{verification:?}");
+        assert_eq!(store.inspect(&location).await.unwrap().signatures, signatures, "{location}");
+    }
+}
