@@ -77,7 +77,7 @@ impl Layout {
         if size > MAX_INDEX {
             return Err(RegistryError::TooLarge { what, kind: "index", size, most: MAX_INDEX, hint });
         }
-        serde_json::from_slice(&bytes).map_err(|error| RegistryError::InvalidArtifact {
+        manifest::read_index(&bytes).map_err(|error| RegistryError::InvalidArtifact {
             what,
             // The quoted text comes from third parties.
             message: format!("it is not an index of OCI's image layout: {:.200}{hint}", error.to_string()),
@@ -96,6 +96,26 @@ impl Layout {
         let index = self.index()?;
         let named = |entry: &ImageIndexEntry| Some((name_of(entry)?.to_owned(), entry.digest.parse().ok()?));
         Ok(index.manifests.iter().filter_map(named).collect())
+    }
+
+    /// The artefacts that the index lists, with their names, without signatures and other referrers.
+    pub(crate) fn artefacts(&self) -> Result<Vec<(Option<String>, Digest)>, RegistryError> {
+        let mut artefacts = Vec::new();
+        for entry in self.index()?.manifests {
+            let Ok(digest) = entry.digest.parse::<Digest>() else { continue };
+            let name = name_of(&entry).map(str::to_owned);
+            // A missing or damaged manifest is reported when it is read.
+            let manifest = self.document(digest).ok().flatten().and_then(|document| document.manifest("").ok());
+            let is_beside = manifest.is_some_and(|manifest| {
+                manifest.subject.is_some()
+                    || manifest.layers.iter().any(|layer| manifest::is_signature(&layer.media_type))
+            });
+            let is_of_signatures = name.as_deref().is_some_and(manifest::is_of_signatures);
+            if !is_beside && !is_of_signatures {
+                artefacts.push((name, digest));
+            }
+        }
+        Ok(artefacts)
     }
 
     /// Whether the index lists a manifest, with or without a name.

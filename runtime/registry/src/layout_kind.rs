@@ -18,6 +18,8 @@ const TAR_LAYERS: [&str; 3] =
     [BUNDLE_LAYER, "application/vnd.docker.image.rootfs.diff.tar.gzip", "application/vnd.oci.image.layer.v1.tar"];
 /// File names of a module in such a layer: an OPA bundle's, and a proxy-wasm image's.
 const MEMBERS: [&str; 2] = ["policy.wasm", "plugin.wasm"];
+/// The member that an OPA bundle has.
+const POLICY: &str = MEMBERS[0];
 /// The file that makes an archive with a `policy.wasm` an OPA bundle: then the whole archive is the module.
 const MANIFEST: &str = ".manifest";
 /// Maximum number of files in a layer.
@@ -140,12 +142,12 @@ fn member(archive: impl Read, what: &str, most: u64) -> Result<Member, RegistryE
         }
         let mut bytes = Vec::new();
         entry.take(most).read_to_end(&mut bytes).map_err(broken)?;
-        found = Some(bytes);
+        found = Some((name == POLICY, bytes));
     }
-    if is_bundle && found.is_some() {
+    if is_bundle && matches!(found, Some((true, _))) {
         return Ok(Member::OfBundle);
     }
-    found.map(Member::Module).ok_or_else(|| {
+    found.map(|(_, module)| Member::Module(module)).ok_or_else(|| {
         names.truncate(5);
         names.iter_mut().for_each(|name| *name = name.chars().filter(|c| !c.is_control()).take(80).collect());
         shape(format!("its layer holds neither {} but {}", MEMBERS.join(" nor "), names.join(", ")))
@@ -234,6 +236,8 @@ mod tests {
         assert_eq!(of(&[("plugin.wasm", b"wasm"), ("../../etc/passwd", b"x")]), Ok(b"wasm".to_vec()));
         let bundle = [("/data.json", &b"{}"[..]), ("/policy.wasm", b"wasm"), ("/.manifest", b"{}")];
         assert_eq!(of(&bundle), Ok(gzip(&archive(&bundle))), "a bundle is its own module");
+        let proxy = [("plugin.wasm", &b"wasm"[..]), (".manifest", b"{}")];
+        assert_eq!(of(&proxy), Ok(b"wasm".to_vec()), "a proxy-wasm image is no bundle");
         assert!(of(&[("plugin.wasm", b"a"), ("policy.wasm", b"b")]).unwrap_err().contains("two modules"));
         assert!(of(&[("deep/policy.wasm", b"a")]).unwrap_err().contains("deep/policy.wasm"));
         assert!(kind.module(b"not gzip".to_vec(), "x", MIB).is_err());

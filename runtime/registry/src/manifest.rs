@@ -71,15 +71,7 @@ impl Document {
 
     /// Parses the document as an index.
     pub(crate) fn index(&self, what: &str) -> Result<OciImageIndex, RegistryError> {
-        let read = || {
-            let mut index: serde_json::Value = serde_json::from_slice(&self.bytes)?;
-            // Some registries write `null` for an empty list.
-            if let Some(manifests) = index.get_mut("manifests").filter(|manifests| manifests.is_null()) {
-                *manifests = serde_json::Value::Array(Vec::new());
-            }
-            serde_json::from_value(index)
-        };
-        read().map_err(|error| RegistryError::InvalidArtifact {
+        read_index(&self.bytes).map_err(|error| RegistryError::InvalidArtifact {
             what: what.to_owned(),
             message: format!("its index cannot be read: {error}"),
         })
@@ -94,6 +86,16 @@ impl Document {
             ..OciDescriptor::default()
         }
     }
+}
+
+/// Parses an index.
+pub(crate) fn read_index(bytes: &[u8]) -> serde_json::Result<OciImageIndex> {
+    let mut index: serde_json::Value = serde_json::from_slice(bytes)?;
+    // Some registries and tools write `null` for an empty list.
+    if let Some(manifests) = index.get_mut("manifests").filter(|manifests| manifests.is_null()) {
+        *manifests = serde_json::Value::Array(Vec::new());
+    }
+    serde_json::from_value(index)
 }
 
 /// The digest and size in bytes that a descriptor names.

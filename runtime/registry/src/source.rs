@@ -1,5 +1,6 @@
 //! Sources of an artefact: a registry with its mirrors, or a layout. Everything is copied into a local layout.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ use crate::trust::Rejected;
 pub(crate) const MAX_SIGNATURES: usize = 64;
 /// Maximum size of a blob that is not a module (a config or a signature), in bytes.
 pub(crate) const MAX_BESIDE: u64 = 4 << 20;
+/// Maximum number of artefacts that a message lists.
+const MAX_LISTED: usize = 20;
 /// Maximum size of a layout's archive, in bytes.
 const MAX_ARCHIVE: u64 = 1 << 30;
 
@@ -122,24 +125,16 @@ impl Source {
                 Err(not_found(what, String::new()))
             }
             Self::Layout { layout, tag, digest, .. } => {
-                let names = layout.names()?;
-                let known = || format!("; there are: {}", names.keys().cloned().collect::<Vec<_>>().join(", "));
                 let found = match (&digest, &tag) {
                     (Some(digest), _) => Some(*digest),
-                    (None, Some(tag)) => names.get(tag).copied(),
-                    (None, None) => {
-                        let mut versions = names.iter().filter(|(name, _)| !manifest::is_of_signatures(name));
-                        match (versions.next(), versions.next()) {
-                            (Some((_, only)), None) => Some(*only),
-                            _ => return Err(not_found(what, format!("; say which with `:TAG`{}", known()))),
-                        }
-                    }
+                    (None, Some(tag)) => layout.named(tag)?,
+                    (None, None) => Some(only(&layout.artefacts()?, what)?),
                 };
-                let Some(found) = found else { return Err(not_found(what, known())) };
+                let Some(found) = found else { return Err(not_found(what, list(&layout.artefacts()?))) };
                 match layout.document(found)? {
                     Some(document) => Ok(document),
                     None if layout.lists(found)? => Err(missing_blob(what, found)),
-                    None => Err(not_found(what, known())),
+                    None => Err(not_found(what, list(&layout.artefacts()?))),
                 }
             }
         }
@@ -172,6 +167,20 @@ impl Source {
                     .into_iter()
                     .map(|document| SignatureManifest { document, tag: None })
                     .collect();
+                // The index that replaces the referrers API, as tools copy it from a registry.
+                if let Some(listed) = layout.named(&manifest::referrers_tag(digest))?
+                    && let Some(index) = signature_in(layout, listed, ignored)?
+                {
+                    let what = index.digest.to_string();
+                    for entry in index.index(&what)?.manifests.into_iter().take(MAX_SIGNATURES) {
+                        let Ok(entry) = entry.digest.parse() else { continue };
+                        let document = signature_in(layout, entry, ignored)?;
+                        let is_new = |document: &Document| found.iter().all(|other| other.document != *document);
+                        if let Some(document) = document.filter(is_new) {
+                            found.push(SignatureManifest { document, tag: None });
+                        }
+                    }
+                }
                 let tag = manifest::signature_tag(digest);
                 if let Some(signed) = layout.named(&tag)?
                     && let Some(document) = signature_in(layout, signed, ignored)?
@@ -226,6 +235,37 @@ impl Source {
 
 fn not_found(what: &str, hint: String) -> RegistryError {
     RegistryError::NotFound { what: what.to_owned(), registry: "the layout".to_owned(), kind: "artefact", hint }
+}
+
+/// The only artefact of a layout. Those without a name count only where none has one: they may be former versions.
+fn only(artefacts: &[(Option<String>, Digest)], what: &str) -> Result<Digest, RegistryError> {
+    let named: BTreeSet<Digest> =
+        artefacts.iter().filter(|(name, _)| name.is_some()).map(|(_, digest)| *digest).collect();
+    let has_names = !named.is_empty();
+    let candidates = if has_names { named } else { artefacts.iter().map(|(_, digest)| *digest).collect() };
+    let mut candidates = candidates.into_iter();
+    match (candidates.next(), candidates.next()) {
+        (Some(only), None) => Ok(only),
+        (None, _) => Err(not_found(what, list(artefacts))),
+        (Some(_), Some(_)) => {
+            let form = if has_names { ":TAG" } else { "@DIGEST" };
+            Err(not_found(what, format!("; say which with `{form}`{}", list(artefacts))))
+        }
+    }
+}
+
+/// A layout's artefacts for messages: their names, or their digests if none has a name.
+fn list(artefacts: &[(Option<String>, Digest)]) -> String {
+    // Names come from third parties.
+    let shown = |name: &String| name.chars().filter(|character| !character.is_control()).take(128).collect::<String>();
+    let mut known: BTreeSet<String> = artefacts.iter().filter_map(|(name, _)| name.as_ref()).map(shown).collect();
+    if known.is_empty() {
+        known = artefacts.iter().map(|(_, digest)| digest.to_string()).collect();
+    }
+    if known.is_empty() {
+        return "; it is empty".to_owned();
+    }
+    format!("; there are: {}", known.into_iter().take(MAX_LISTED).collect::<Vec<_>>().join(", "))
 }
 
 /// An error for a blob that a layout's index or a manifest names.

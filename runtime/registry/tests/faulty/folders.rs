@@ -7,8 +7,11 @@ use qosm_model::digest::Digest;
 use qosm_registry::{Artifact, Label, RegistryError};
 use serde_json::{Value, json};
 
-use crate::artefact::{Artefact, Key, noise};
+use crate::artefact::{Artefact, INDEX, Key, noise};
 use crate::node::{Node, location, message};
+
+/// An artefact with its name in the index.
+type Named<'a> = (Option<&'a str>, Artefact);
 
 fn policy() -> Artefact {
     Artefact::policy(&noise(21, 1000))
@@ -228,4 +231,65 @@ async fn verify_and_inspect_count_only_the_signatures_of_the_place_that_is_named
         assert_eq!(verification.trusted.is_some(), signatures > 0, "{verification:?}");
         assert_eq!(store.inspect(&location).await.unwrap().signatures, signatures, "{location}");
     }
+}
+
+#[tokio::test]
+async fn without_a_tag_it_is_the_only_artefact_that_is_not_a_signature() {
+    let node = Node::beside(&[]);
+    let other = Artefact::policy(&noise(22, 1000));
+    let signature = || Key::new("release", 1).bundle(&policy());
+    let old = Key::new("release", 1).legacy(policy().digest());
+    let tag = format!("sha256-{}.sig", policy().digest().hex());
+    let listed: [(&[Named<'_>], &str); 6] = [
+        (&[(None, policy()), (None, signature()), (None, old.clone())], ""),
+        (&[(Some("1"), policy()), (Some("latest"), policy()), (None, other.clone())], ""),
+        (&[(Some("1"), policy()), (Some(tag.as_str()), old)], ""),
+        (&[(Some("1"), policy()), (Some("2"), other.clone())], "say which with `:TAG`; there are: 1, 2"),
+        (&[(None, policy()), (None, other)], "say which with `@DIGEST`; there are: sha256:"),
+        (&[(None, signature())], "it is empty"),
+    ];
+    for (number, (artefacts, expected)) in listed.into_iter().enumerate() {
+        let mut folder = Folder::new(node.folder().join(number.to_string()));
+        for (name, artefact) in artefacts {
+            folder.list(*name, artefact);
+        }
+        match node.pull(&folder.named("")).await {
+            Ok(pulled) => assert_eq!((pulled.digest, expected), (policy().digest(), ""), "{number}"),
+            Err(error) => assert!(!expected.is_empty() && message(&error).contains(expected), "{number}: {error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pushed_artefact_without_a_tag_is_found() {
+    let node = Node::beside(&[]);
+    let to = format!("oci-layout:{}", node.folder().join("layout").display());
+    let digest = push(&node, "demo", &to).await.unwrap();
+    assert_eq!(node.pull(&to).await.unwrap().digest, digest);
+}
+
+#[tokio::test]
+async fn a_signature_in_the_index_that_replaces_the_referrers_api_counts() {
+    let mut node = Node::beside(&[]);
+    let release = Key::new("release", 1);
+    node.trust(vec![release.rule("*")]);
+    let mut folder = Folder::new(node.folder().join("layout"));
+    folder.list(Some("1"), &policy());
+    let entry = folder.keep(&release.bundle(&policy()));
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string();
+    let index = Artefact { media_type: INDEX.to_owned(), manifest: index.into_bytes(), blobs: Vec::new() };
+    folder.list(Some(&format!("sha256-{}", policy().digest().hex())), &index);
+    assert_eq!(node.pull(&folder.named(":1")).await.unwrap().trusted.to_string(), "signed by release");
+    assert!(node.stored(&folder.named(":1")).unwrap().is_some());
+}
+
+#[tokio::test]
+async fn an_index_with_null_for_its_list_is_empty() {
+    let node = Node::beside(&[]);
+    let folder = Folder::new(node.folder().join("layout"));
+    fs::write(folder.path.join("index.json"), r#"{"schemaVersion":2,"manifests":null}"#).unwrap();
+    let error = message(&node.pull(&folder.named(":1")).await.unwrap_err());
+    assert!(error.ends_with("no such artefact; it is empty"), "{error}");
+    push(&node, "demo", &folder.named(":1")).await.unwrap();
+    node.pull(&folder.named(":1")).await.unwrap();
 }
