@@ -28,7 +28,7 @@ use qosm_model::pod::Node;
 use qosm_model::problem::{Problem, chain};
 
 use self::checks::check_shadows;
-use self::choice::{AppliedSpec, Choice, choose, entry};
+use self::choice::{AppliedSpec, Choice, choose, entry, swap_refusal};
 use self::compile_pool::CompilePool;
 use self::last_good::LastGood;
 use self::overrides::Overrides;
@@ -408,11 +408,10 @@ impl ModuleLoader {
 
     /// Replaces the module of a policy; `None` = by the previous one.
     fn swap(&mut self, policy: &str, module: Option<String>, desired: Option<&Desired>) -> Result<Swapped, String> {
-        if desired.is_some_and(|desired| desired.modules.iter().any(|module| name_of(module) == policy)) {
-            return Err(format!(
-                "policy `{policy}` is a PolicyModule; change it there, for all nodes that it selects: kubectl patch pmod {policy} \
-                 --type merge -p '{{\"spec\":{{\"module\":\"oci://…\"}}}}'"
-            ));
+        if let Some(module) =
+            desired.and_then(|desired| desired.modules.iter().find(|module| name_of(module) == policy))
+        {
+            return Err(swap_refusal(policy, module));
         }
         let Some(entry) = self.entries.iter().find(|entry| entry.name == policy) else {
             let known = self.entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ");

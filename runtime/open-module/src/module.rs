@@ -20,20 +20,26 @@ pub struct Artefact {
     pub verification: Verification,
 }
 
-/// Reads the module that `text` names: a file, an artefact (verified or not), or a default module. Returns its place, its
-/// bytes, and the artefact's metadata if it is one.
+/// Reads the module that `text` names: a file (also as `file:///PATH`), an artefact (verified or not), or a default module (also as
+/// `builtin:NAME`). Returns its place, its bytes, and the artefact's metadata if it is one.
 ///
 /// # Errors
 ///
 /// If nothing of that name can be read or pulled.
-#[expect(clippy::disallowed_methods, reason = "a command reads and writes the files that were typed")]
 pub fn module(
     text: &str,
     module_dir: Option<&Path>,
     args: &RegistryArgs,
 ) -> anyhow::Result<(String, Vec<u8>, Option<Artefact>)> {
     let path = PathBuf::from(text);
-    let default = default_dir(module_dir).join(format!("{text}.wasm"));
+    let default_module = |name: &str| default_dir(module_dir).join(format!("{name}.wasm"));
+    if let Some(path) = text.strip_prefix("file://") {
+        return file(Path::new(path));
+    }
+    if let Some(name) = text.strip_prefix("builtin:") {
+        return file(&default_module(name));
+    }
+    let default = default_module(text);
     let meant = text.parse::<Location>();
     let path = match (path.exists(), default.exists(), meant) {
         (true, ..) => path,
@@ -55,7 +61,12 @@ pub fn module(
             bail!("no file `{text}` and no default module of that name ({folder}); as an artefact: {error}")
         }
     };
-    let wasm = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    file(&path)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a command reads and writes the files that were typed")]
+fn file(path: &Path) -> anyhow::Result<(String, Vec<u8>, Option<Artefact>)> {
+    let wasm = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok((path.display().to_string(), wasm, None))
 }
 
@@ -73,4 +84,24 @@ pub fn write(to: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::set_permissions(file.path(), permissions)?;
     file.persist(to)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_named_as_in_a_policy_module_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cpu-burst.wasm");
+        std::fs::write(&file, "wasm").unwrap();
+        let args = RegistryArgs { registries: None, plain_http: false, ca: None, store: None };
+        let shown = file.display().to_string();
+        for text in [shown.clone(), format!("file://{shown}"), "cpu-burst".to_owned(), "builtin:cpu-burst".to_owned()] {
+            let (place, wasm, artefact) = module(&text, Some(folder.path()), &args).unwrap();
+            assert_eq!((place, wasm, artefact.is_none()), (shown.clone(), b"wasm".to_vec(), true), "{text}");
+        }
+        let error = module("builtin:other", Some(folder.path()), &args).err().unwrap().to_string();
+        assert!(error.contains("other.wasm"), "{error}");
+    }
 }

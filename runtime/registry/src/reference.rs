@@ -146,13 +146,13 @@ fn is_host(text: &str) -> bool {
 pub enum Location {
     /// `[oci://]REGISTRY/REPOSITORY…`.
     Registry(Reference),
-    /// `oci-layout:PATH[:TAG|@DIGEST]`; an archive where the path ends in `.tar`.
+    /// `oci-layout:PATH[:TAG][@DIGEST]`; an archive where the path ends in `.tar`.
     Layout {
         /// The folder or archive.
         path: PathBuf,
         /// The artefact's tag or name in the layout.
         tag: Option<String>,
-        /// The artefact's digest.
+        /// The artefact's digest; it takes precedence over the tag.
         digest: Option<Digest>,
     },
 }
@@ -178,6 +178,17 @@ impl Location {
         }
     }
 
+    /// The same artefact by its tag alone; `None` unless the location names both a tag and a digest.
+    pub(crate) fn by_tag(&self) -> Option<Self> {
+        self.digest()?;
+        match self {
+            Self::Registry(reference) => Some(Self::Registry(reference.tagged(reference.tag()?))),
+            Self::Layout { path, tag, .. } => {
+                Some(Self::Layout { path: path.clone(), tag: Some(tag.clone()?), digest: None })
+            }
+        }
+    }
+
     /// Whether a text has the prefix of an artefact, rather than being a file's path or a policy's name.
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with("oci://") || text.starts_with(Self::LAYOUT)
@@ -190,10 +201,13 @@ impl FromStr for Location {
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
         let Some(rest) = text.strip_prefix(Self::LAYOUT) else { return text.parse().map(Self::Registry) };
         let form = |why: String| ReferenceError::Form { text: text.to_owned(), why };
-        if let Some((path, digest)) = rest.split_once('@') {
-            let digest = digest.parse().map_err(|error: qosm_model::digest::NotADigest| form(error.to_string()))?;
-            return Ok(Self::Layout { path: PathBuf::from(path), tag: None, digest: Some(digest) });
-        }
+        let (rest, digest) = match rest.rsplit_once("@sha256:") {
+            Some((rest, hex)) => {
+                let digest = format!("sha256:{hex}").parse::<Digest>().map_err(|error| form(error.to_string()))?;
+                (rest, Some(digest))
+            }
+            None => (rest, None),
+        };
         // A colon in a folder's name is no separator.
         let (path, tag) = match rest.rsplit_once(':') {
             Some((path, tag)) if !tag.contains('/') => (path, Some(tag.to_owned())),
@@ -202,7 +216,7 @@ impl FromStr for Location {
         if path.is_empty() {
             return Err(form("there is no path after `oci-layout:`".to_owned()));
         }
-        Ok(Self::Layout { path: PathBuf::from(path), tag, digest: None })
+        Ok(Self::Layout { path: PathBuf::from(path), tag, digest })
     }
 }
 
@@ -212,11 +226,10 @@ impl fmt::Display for Location {
             Self::Registry(reference) => write!(f, "{reference}"),
             Self::Layout { path, tag, digest } => {
                 write!(f, "{}{}", Self::LAYOUT, path.display())?;
-                match (tag, digest) {
-                    (_, Some(digest)) => write!(f, "@{digest}"),
-                    (Some(tag), None) => write!(f, ":{tag}"),
-                    (None, None) => Ok(()),
+                if let Some(tag) = tag {
+                    write!(f, ":{tag}")?;
                 }
+                digest.as_ref().map_or(Ok(()), |digest| write!(f, "@{digest}"))
             }
         }
     }
@@ -272,6 +285,13 @@ mod tests {
         assert_eq!(of("oci-layout:/a/b.tar:v1"), ("/a/b.tar".to_owned(), Some("v1".to_owned()), false));
         assert_eq!(of("oci-layout:/a:5/b"), ("/a:5/b".to_owned(), None, false));
         assert_eq!(of(&format!("oci-layout:b@sha256:{HEX}")), ("b".to_owned(), None, true));
+        assert_eq!(of(&format!("oci-layout:a/b:1@sha256:{HEX}")), ("a/b".to_owned(), Some("1".to_owned()), true));
+        assert_eq!(of("oci-layout:/a@b/c:1"), ("/a@b/c".to_owned(), Some("1".to_owned()), false));
+        let both = format!("oci-layout:a/b:1@sha256:{HEX}");
+        assert_eq!(both.parse::<Location>().unwrap().to_string(), both);
+        for bad in ["oci-layout:a@sha256:12".to_owned(), format!("oci-layout:@sha256:{HEX}")] {
+            assert!(bad.parse::<Location>().is_err(), "{bad}");
+        }
         for (text, has_digest) in [
             ("oci-layout:/a:1".to_owned(), false),
             (format!("oci-layout:/a@sha256:{HEX}"), true),

@@ -97,9 +97,8 @@ impl Source {
             }
             Location::Layout { path, tag, digest } => {
                 let (tag, digest) = (tag.clone(), *digest);
-                let unpacked = if is_archive(path) { Some(unpack(path)?) } else { None };
-                let folder = unpacked.as_ref().map_or(path.as_path(), tempfile::TempDir::path);
-                Ok(Self::Layout { layout: Layout::open(folder, path)?, tag, digest, _unpacked: unpacked })
+                let (layout, unpacked) = open_layout(path)?;
+                Ok(Self::Layout { layout, tag, digest, _unpacked: unpacked })
             }
         }
     }
@@ -362,6 +361,21 @@ async fn fetch_from(
             finished => return finished,
         }
     }
+}
+
+/// Opens a layout. An archive is unpacked to a folder, which is deleted on drop.
+fn open_layout(path: &Path) -> Result<(Layout, Option<tempfile::TempDir>), RegistryError> {
+    let unpacked = if is_archive(path) { Some(unpack(path)?) } else { None };
+    let folder = unpacked.as_ref().map_or(path, tempfile::TempDir::path);
+    Ok((Layout::open(folder, path)?, unpacked))
+}
+
+/// The names of a layout's artefacts, sorted.
+pub(crate) fn versions_in(path: &Path) -> Result<Vec<String>, RegistryError> {
+    let (layout, _unpacked) = open_layout(path)?;
+    let names = layout.artefacts()?.into_iter().filter_map(|(name, _)| name);
+    let names: BTreeSet<String> = names.filter(|name| !name.contains(char::is_control)).collect();
+    Ok(names.into_iter().collect())
 }
 
 /// Whether a layout's path names an archive.

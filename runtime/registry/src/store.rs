@@ -17,7 +17,7 @@ use crate::error::RegistryError;
 use crate::layout::{Collected, Layout};
 use crate::layout_kind::LayoutKind;
 use crate::manifest::{Document, is_of_signatures, is_signature, named, signature_tag};
-use crate::reference::{Location, Reference};
+use crate::reference::Location;
 use crate::remote::Remotes;
 use crate::settings::RegistrySettings;
 use crate::source::{MAX_BESIDE, SignatureManifest, Source, TransferProgress};
@@ -249,17 +249,13 @@ impl Store {
             let fetched =
                 self.fetch_signatures(&source, location, document.digest, &self.layout, extent, &mut ()).await?;
             let signatures = self.candidates(&fetched.manifests()).len();
-            let moved = match location {
-                Location::Registry(reference) if reference.digest().is_some() => match reference.tag() {
-                    Some(tag) => {
-                        let tagged = Location::Registry(reference.tagged(tag));
-                        let mut source = Source::open(&tagged, &self.settings, &mut remotes).await?;
-                        let now = source.resolve(&what).await?.digest;
-                        (now != document.digest).then_some(now)
-                    }
-                    None => None,
-                },
-                _ => None,
+            let moved = match location.by_tag() {
+                Some(tagged) => {
+                    let mut source = Source::open(&tagged, &self.settings, &mut remotes).await?;
+                    let now = source.resolve(&what).await?.digest;
+                    (now != document.digest).then_some(now)
+                }
+                None => None,
             };
             Ok(ArtifactInfo {
                 digest: document.digest,
@@ -325,13 +321,16 @@ impl Store {
         putting.await
     }
 
-    /// The versions of a repository: its tags without those of signatures.
+    /// The versions in a repository or layout: the tags without those of signatures. The location's own version does not matter.
     ///
     /// # Errors
     ///
     /// [`RegistryError`].
-    pub async fn versions(&self, repository: &Reference) -> Result<Vec<String>, RegistryError> {
-        let what = repository.name();
+    pub async fn versions(&self, of: &Location) -> Result<Vec<String>, RegistryError> {
+        let (what, repository) = match of {
+            Location::Registry(repository) => (repository.name(), repository),
+            Location::Layout { path, .. } => return crate::source::versions_in(path),
+        };
         let listing = async {
             let mut remotes = Remotes::default();
             let remote = remotes.of(repository, &self.settings).await?;

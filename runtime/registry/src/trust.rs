@@ -42,8 +42,8 @@ pub struct TrustPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct TrustRule {
-    /// Matches `REGISTRY/REPOSITORY`, without tag or digest; `*` matches any characters. The longest matching pattern
-    /// counts.
+    /// Matches `REGISTRY/REPOSITORY`, or `oci-layout:PATH`, without tag or digest; `*` matches any characters. The longest matching
+    /// pattern counts.
     pub pattern: String,
     /// The keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

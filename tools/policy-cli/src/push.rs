@@ -22,8 +22,8 @@ pub(crate) fn run(args: &PushArgs) -> anyhow::Result<Answer> {
     let artifact = Artifact::pack(wasm, label)?;
     let store = store(&args.registry, &[&to])?;
     let stored = block_on(async { Ok(store.push(&artifact, &to, &mut Bars::default()).await?) })?;
-    let pinned = match &to {
-        Location::Registry(reference) => format!("oci://{}", reference.pinned(stored.digest)),
+    let pinned = match to.pinned(stored.digest) {
+        Location::Registry(reference) => format!("oci://{reference}"),
         layout => layout.to_string(),
     };
     if args.output.output == Output::Json {

@@ -62,6 +62,20 @@ pub(super) fn choose(
     }
 }
 
+/// Why a PolicyModule's policy is not swapped on one node, and where to change it.
+pub(super) fn swap_refusal(policy: &str, module: &PolicyModule) -> String {
+    // The API server gives each object a UID; objects in files have none.
+    if module.metadata.uid.is_none() {
+        return format!(
+            "policy `{policy}` is a PolicyModule in a file of `--config`; change its `spec.module` there, the agent watches the file"
+        );
+    }
+    format!(
+        "policy `{policy}` is a PolicyModule; change it there, for all nodes that it selects: kubectl patch pmod {policy} --type \
+         merge -p '{{\"spec\":{{\"module\":\"oci://…\"}}}}'"
+    )
+}
+
 /// Converts a PolicyModule to an entry.
 pub(super) fn entry(name: &str, spec: &PolicyModuleSpec) -> PolicyConfig {
     let limits = spec.limits.unwrap_or_default();
@@ -126,6 +140,19 @@ mod tests {
     #[track_caller]
     fn check(module: &PolicyModule, before: Option<&AppliedSpec>, expected: &Choice) {
         assert_eq!(choose(module, &node(), before), (expected.clone(), Ok(())));
+    }
+
+    #[test]
+    fn a_swap_is_refused_with_the_place_where_the_module_is_named() {
+        let mut module = module(1, json!({"module": "builtin:old"}));
+        let refusal = swap_refusal("burst", &module);
+        assert!(
+            refusal.ends_with(r#"kubectl patch pmod burst --type merge -p '{"spec":{"module":"oci://…"}}'"#),
+            "{refusal}"
+        );
+        module.metadata.uid = None;
+        let refusal = swap_refusal("burst", &module);
+        assert!(refusal.contains("a file of `--config`") && !refusal.contains("kubectl"), "{refusal}");
     }
 
     #[test]

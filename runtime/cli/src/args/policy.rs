@@ -135,7 +135,7 @@ pub(crate) struct CopyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// The repository, as REGISTRY/REPOSITORY.
+    /// The repository, as REGISTRY/REPOSITORY, or a layout, as oci-layout:PATH.
     pub(crate) repository: Option<String>,
     #[command(flatten)]
     pub(crate) registry: RegistryArgs,

@@ -18,8 +18,12 @@ pub(crate) fn run(args: &LsArgs) -> anyhow::Result<Answer> {
         }
         return Ok(Answer::Good);
     };
-    let repository = Reference::parse_name(repository).map_err(|error| Usage(error.to_string()))?;
-    let store = qosm_open_module::store(&args.registry, &[&Location::Registry(repository.clone())])?;
+    let repository = if repository.starts_with("oci-layout:") {
+        qosm_open_module::location(repository)?
+    } else {
+        Location::Registry(Reference::parse_name(repository).map_err(|error| Usage(error.to_string()))?)
+    };
+    let store = qosm_open_module::store(&args.registry, &[&repository])?;
     let versions = block_on(async { Ok(store.versions(&repository).await?) })?;
     if args.output.output == Output::Json {
         print::json(&versions)?;

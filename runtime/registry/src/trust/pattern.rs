@@ -1,9 +1,11 @@
-//! Patterns of `REGISTRY/REPOSITORY`, in which `*` matches any number of any characters, including `/`.
+//! Patterns of `REGISTRY/REPOSITORY` or `oci-layout:PATH`, in which `*` matches any number of any characters, including `/`.
 
 /// Why a text is not a pattern, and what to write; `None` if it is one.
 pub(super) fn fault(pattern: &str) -> Option<&'static str> {
     let last = pattern.rsplit('/').next().unwrap_or_default();
-    if pattern.is_empty() {
+    if let Some(path) = pattern.strip_prefix("oci-layout:") {
+        layout_fault(path)
+    } else if pattern.is_empty() {
         Some("it is empty; write REGISTRY/REPOSITORY, or `*` for all artefacts")
     } else if !pattern.bytes().all(|byte| byte.is_ascii_graphic()) {
         Some("no reference has blanks or letters beyond ASCII, so it matches nothing")
@@ -15,6 +17,20 @@ pub(super) fn fault(pattern: &str) -> Option<&'static str> {
         Some("there is no `/`, so it matches nothing; write REGISTRY/REPOSITORY, or REGISTRY/* for all of a registry")
     } else if last.contains(':') {
         Some("leave out the tag: a rule holds for all of a repository (after a port comes a `/`: REGISTRY:PORT/*)")
+    } else {
+        None
+    }
+}
+
+/// The same for the path of a layout.
+fn layout_fault(path: &str) -> Option<&'static str> {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    if path.is_empty() {
+        Some("there is no path, so it matches nothing; write oci-layout:PATH, or `oci-layout:*` for all layouts")
+    } else if path.contains("@sha256:") {
+        Some("leave out the digest: a rule holds for all of a layout")
+    } else if last.contains(':') {
+        Some("leave out the tag: a rule holds for all of a layout")
     } else {
         None
     }
@@ -122,7 +138,17 @@ mod tests {
 
     #[test]
     fn a_pattern_that_can_match_nothing_is_found_out() {
-        for good in ["*", "r.io/a", "r.io/*", "localhost:5000/*", "*/a", "r*"] {
+        for good in [
+            "*",
+            "r.io/a",
+            "r.io/*",
+            "localhost:5000/*",
+            "*/a",
+            "r*",
+            "oci-layout:air",
+            "oci-layout:*",
+            "oci-layout:/a:5/b c",
+        ] {
             assert_eq!(fault(good), None, "{good}");
         }
         for (bad, expected) in [
@@ -134,6 +160,9 @@ mod tests {
             ("oci://r.io/a", "the scheme"),
             ("r.io/ a", "blanks"),
             ("r.io/ä", "ASCII"),
+            ("oci-layout:", "no path"),
+            ("oci-layout:/a:1", "the tag"),
+            ("oci-layout:/a@sha256:12", "the digest"),
         ] {
             assert!(fault(bad).unwrap().contains(expected), "{bad}");
         }

@@ -215,9 +215,14 @@ impl<'a> Evaluation<'a> {
         };
         let missing = Names(rule.keys.iter().filter(is_missing));
         let annotations: String = rule.annotations.iter().map(|(name, value)| format!("-a {name}={value} ")).collect();
+        // cosign signs only in registries.
+        let way_out = if repository.starts_with("oci-layout:") {
+            "sign it in a registry, and copy it from there with `qosm policy copy`".to_owned()
+        } else {
+            format!("`cosign sign --key KEY {annotations}{repository}@{subject}`")
+        };
         format!(
-            "{found}, and rule `{}` wants it signed by {wanted}; have it signed by {missing}: `cosign sign --key KEY \
-             {annotations}{repository}@{subject}`",
+            "{found}, and rule `{}` wants it signed by {wanted}; have it signed by {missing}: {way_out}",
             rule.pattern,
         )
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use qosm_registry::{Reference, RegistryError};
+use qosm_registry::{Location, Reference, RegistryError};
 use tokio::net::TcpListener;
 
 use crate::artefact::{Artefact, Key, noise};
@@ -153,7 +153,7 @@ async fn versions_are_listed_from_all_pages_without_the_tags_of_signatures() {
     let signature = Key::new("release", 1).legacy(policy().digest());
     registry.put("demo", &format!("sha256-{}.sig", policy().digest().hex()), &signature);
     registry.page_tags_by(3);
-    let repository = Reference::parse_name(&registry.named("demo")).unwrap();
+    let repository = Location::Registry(Reference::parse_name(&registry.named("demo")).unwrap());
     let versions = node.store().versions(&repository).await.unwrap();
     assert_eq!(versions.into_iter().collect::<BTreeSet<_>>(), tags);
     assert_eq!(registry.gets("tags/list").len(), 4);
@@ -168,7 +168,7 @@ async fn a_list_of_tags_that_leads_back_to_itself_comes_to_an_end() {
         usize::MAX,
         Fault::Answer { status: 200, headers: link, body: r#"{"tags":["1"]}"#.to_owned() },
     );
-    let repository = Reference::parse_name(&registry.named("demo")).unwrap();
+    let repository = Location::Registry(Reference::parse_name(&registry.named("demo")).unwrap());
     // Whatever the result, the call must return.
     drop(node.store().versions(&repository).await);
     assert!(registry.gets("tags/list").len() < 100);

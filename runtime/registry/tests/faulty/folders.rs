@@ -68,12 +68,12 @@ async fn a_withdrawn_key_does_not_count_for_a_module_from_a_layout_either() {
     let release = Key::new("release", 1);
     folder.list(Some("1"), &policy());
     folder.list(None, &release.bundle(&policy()));
-    node.trust(vec![release.rule("*")]);
+    node.trust(vec![release.rule("oci-layout:*")]);
     let digest = node.pull(&folder.named(":1")).await.unwrap().digest;
     // What the agent asks for a running module.
     let pinned = location(&folder.named(":1")).pinned(digest).to_string();
     assert!(node.stored(&pinned).unwrap().is_some());
-    node.trust(vec![Key::new("next", 2).rule("*")]);
+    node.trust(vec![Key::new("next", 2).rule("oci-layout:*")]);
     let error = node.stored(&pinned).unwrap_err();
     assert!(matches!(error, RegistryError::Untrusted { .. }), "{error:?}");
 }
@@ -292,4 +292,24 @@ async fn an_index_with_null_for_its_list_is_empty() {
     assert!(error.ends_with("no such artefact; it is empty"), "{error}");
     push(&node, "demo", &folder.named(":1")).await.unwrap();
     node.pull(&folder.named(":1")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_names_in_a_layout_are_its_versions() {
+    let node = Node::beside(&[]);
+    let mut folder = Folder::new(node.folder().join("layout"));
+    let signature = Key::new("release", 1).legacy(policy().digest());
+    folder.list(Some("2"), &policy());
+    folder.list(Some("1"), &policy());
+    folder.list(None, &policy());
+    folder.list(Some(&format!("sha256-{}.sig", policy().digest().hex())), &signature);
+    assert_eq!(node.store().versions(&location(&folder.named(""))).await.unwrap(), ["1", "2"]);
+    let pinned = folder.named(&format!(":1@{}", policy().digest()));
+    assert_eq!(node.store().inspect(&location(&pinned)).await.unwrap().moved, None);
+    let other = Artefact::policy(&noise(22, 1000));
+    let mut moved = Folder::new(node.folder().join("moved"));
+    moved.list(Some("1"), &other);
+    moved.list(None, &policy());
+    let pinned = moved.named(&format!(":1@{}", policy().digest()));
+    assert_eq!(node.store().inspect(&location(&pinned)).await.unwrap().moved, Some(other.digest()));
 }

@@ -252,6 +252,12 @@ fn without_signatures_it_is_refused_with_the_command_that_signs() {
         subject()
     );
     assert_eq!(refusal(&verdict), expected);
+    let verdict = judged_as(rule_for(&[key()]), "oci-layout:/media/policies", &subject(), &[]);
+    assert_eq!(
+        refusal(&verdict),
+        "it has no signature, and rule `*` wants it signed by `a`; have it signed by `a`: sign it in a registry, and copy it from there \
+         with `qosm policy copy`"
+    );
 }
 
 #[test]
