@@ -4,7 +4,7 @@ mod apply_policy_set;
 mod canary;
 mod shadows;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

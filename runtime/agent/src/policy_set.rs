@@ -5,7 +5,7 @@
 //!
 //! An entry that cannot be loaded leaves the running version in place; after a start, the version that was verified last or the
 //! specification of a PolicyModule that was applied last. Both are kept in files. So neither a restart nor a paused rollout nor a
-//! broken change ends a working policy. Only a version that the entry's keys or grants no longer allow ends.
+//! broken change ends a working policy. Only a version that the entry's keys or grants no longer allow ends, also after a start.
 
 mod checks;
 mod choice;
@@ -14,6 +14,8 @@ mod last_good;
 mod loader_thread;
 mod overrides;
 pub(crate) mod resolved;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -252,8 +254,9 @@ impl ModuleLoader {
                         let pending_update = failure.pending_update(generation, &asked);
                         // After a start: the specification that the node applied before, as a whole.
                         let applied = before.filter(|_| !self.running.contains_key(name));
-                        let before =
-                            applied.and_then(|applied| Some((self.load(&entry(name, &applied.spec)).ok()?, applied)));
+                        let before = applied
+                            .and_then(|applied| Some((self.load(&entry(name, &applied.spec)).ok()?, applied)))
+                            .filter(|(policy, _)| self.may_stay(&asked, policy));
                         match before {
                             Some((policy, applied)) => {
                                 set.push_fallback(policy, Some(applied.generation), pending_update)
@@ -302,23 +305,28 @@ impl ModuleLoader {
             let module = Some(self.last_good.verified(&entry.name)?);
             return self.load(&PolicyConfig { module, ..entry.clone() }).ok();
         };
+        self.may_stay(entry, &running).then_some(running)
+    }
+
+    /// Whether the keys and grants of an entry that cannot be loaded still allow an earlier version.
+    fn may_stay(&self, entry: &PolicyConfig, policy: &LoadedPolicy) -> bool {
         // Default grants may be those of another module, and an unknown grant takes nothing away.
         if entry.grants.is_some()
             && entry.granted().is_ok()
-            && let Err(failure) = check_grants(entry, &running)
+            && let Err(failure) = check_grants(entry, policy)
         {
             tracing::warn!(
                 policy = entry.name,
                 why = failure.why,
                 "policy stopped: its module needs a grant that was removed"
             );
-            return None;
+            return false;
         }
-        let is_trusted = self.fetcher.as_ref().is_none_or(|fetcher| fetcher.still_trusts(&running.origin, entry));
+        let is_trusted = self.fetcher.as_ref().is_none_or(|fetcher| fetcher.still_trusts(&policy.origin, entry));
         if !is_trusted {
-            tracing::warn!(policy = entry.name, "no trusted key has signed the running module any more; it ends");
+            tracing::warn!(policy = entry.name, "policy stopped: no trusted key has signed its module");
         }
-        is_trusted.then_some(running)
+        is_trusted
     }
 
     /// Loads a module, and checks that it can run: what only its evaluation shows comes too late to keep the last good version.

@@ -1,6 +1,6 @@
 //! Tests of how versions replace each other: modules that work or fail, one tick a second on a simulated clock.
 
-mod guest;
+pub(crate) mod guest;
 
 use std::sync::{Arc, OnceLock};
 

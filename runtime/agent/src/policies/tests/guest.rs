@@ -16,7 +16,7 @@ const INTERVAL: usize = 116;
 
 /// What an evaluation does.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Evaluation {
+pub(crate) enum Evaluation {
     /// It asks for nothing.
     Idles,
     /// It traps from this call of an instance on.
@@ -30,7 +30,7 @@ pub(super) enum Evaluation {
 }
 
 /// A component whose description has this name, and which is evaluated once a second.
-pub(super) fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
+pub(crate) fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
     let (import, work) = match evaluation {
         Evaluation::Idles => (String::new(), String::new()),
         Evaluation::TrapsFrom(call) => {
