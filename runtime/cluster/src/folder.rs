@@ -182,8 +182,13 @@ fn list_path(path: &Path) -> io::Result<Vec<ListedFile>> {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no name that can be read"));
             };
             let dir = Dir::open_ambient_dir(parent, ambient_authority())?;
-            let fingerprint = Fingerprint::of(&dir.metadata(name)?);
-            let place = Ok((Rc::new(dir), name.to_owned(), fingerprint));
+            let metadata = dir.metadata(name)?;
+            // A read of a FIFO without a writer would not return.
+            let place = if metadata.is_file() {
+                Ok((Rc::new(dir), name.to_owned(), Fingerprint::of(&metadata)))
+            } else {
+                Err(not_regular())
+            };
             Ok(vec![(String::new(), path.display().to_string(), place)])
         }
         Err(error) => Err(error),
@@ -201,9 +206,7 @@ fn list_directory(path: &Path, dir: Dir) -> io::Result<Vec<ListedFile>> {
         }
         let place = match dir.metadata(name) {
             Ok(metadata) if metadata.is_dir() => continue,
-            Ok(metadata) if !metadata.is_file() => {
-                Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
-            }
+            Ok(metadata) if !metadata.is_file() => Err(not_regular()),
             Ok(metadata) => Ok((Rc::clone(&dir), name.to_owned(), Fingerprint::of(&metadata))),
             // Removed after the listing.
             Err(error) if error.kind() == io::ErrorKind::NotFound && dir.symlink_metadata(name).is_err() => continue,
@@ -218,6 +221,10 @@ fn list_directory(path: &Path, dir: Dir) -> io::Result<Vec<ListedFile>> {
     }
     listed.sort_by(|one, other| one.0.cmp(&other.0));
     Ok(listed)
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")
 }
 
 impl File {

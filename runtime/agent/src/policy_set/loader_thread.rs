@@ -92,7 +92,10 @@ impl EntriesFile {
             return None;
         }
         self.seen = now;
-        match (self.read)() {
+        // A read of a FIFO without a writer would not return, and no policy would change any more.
+        let is_other = std::fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file());
+        let read = if is_other { Err("it is no regular file".to_owned()) } else { (self.read)() };
+        match read {
             Ok(entries) => {
                 self.problem = None;
                 tracing::info!(file = %self.path.display(), policies = entries.len(), "read again");
@@ -253,5 +256,26 @@ impl LoaderThread {
         set.problems.extend(self.file.as_ref().and_then(|file| file.problem.clone()));
         self.again = set.is_incomplete().then(|| Instant::now() + RETRY_INTERVAL);
         self.requests.send(Request::PolicySet(Box::new(set))).map_err(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_fifo_replaces_is_a_problem_and_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.yaml");
+        std::fs::write(&path, "policies: []\n").unwrap();
+        let mut file = EntriesFile::new(path.clone(), || unreachable!("the FIFO is read"));
+        assert!(file.poll().is_none());
+        std::fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        assert!(matches!(file.poll(), Some(None)));
+        let problem = file.problem.unwrap();
+        assert_eq!(problem.object, format!("file {}", path.display()));
+        assert_eq!(problem.message, "it is no regular file; keeping the last valid file");
     }
 }

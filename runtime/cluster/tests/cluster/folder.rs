@@ -259,6 +259,26 @@ fn configuration_comes_from_files_and_is_gone_with_them() {
     );
 }
 
+/// A read of a FIFO without a writer does not return.
+#[test]
+fn a_file_that_a_fifo_replaces_keeps_its_last_good_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.yaml");
+    fs::write(&config, "kind: ConfigMap\nmetadata: {name: ack-slo-config}\ndata: {cpu-burst-config: '{}'}\n").unwrap();
+    let mut folder = Folder::open(None, vec![config.clone()]).unwrap();
+    assert_eq!(folder.poll().unwrap().config_maps.len(), 1);
+    fs::remove_file(&config).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&config).status().unwrap();
+    assert!(made.success());
+    let snapshot = folder.poll().unwrap();
+    assert_eq!(snapshot.config_maps.len(), 1);
+    insta::assert_snapshot!(messages_in(&snapshot, dir.path()), @r"
+    DIR/config.yaml: it is no regular file; the file is not read, mend it or remove it
+    ConfigMap ack-slo-config: its manifest cannot be read any more and its last good one counts on; mend DIR/config.yaml
+    ");
+    assert_eq!(folder.poll(), None);
+}
+
 #[test]
 fn what_is_not_there_at_first_is_an_error() {
     let error = Folder::open(Some("/nonexistent/pods".into()), vec![]).unwrap_err();
