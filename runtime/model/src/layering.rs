@@ -56,6 +56,7 @@ mod document;
 mod entry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz_checks;
+mod known_fields;
 mod maps;
 mod merge;
 mod namespaces;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::ConfigMap;
 use super::document::{Document, take};
+use super::known_fields;
 use super::maps::{self, GoodTexts, clusters, consequence, is_slip, outranked, unread};
 use super::rules::hint;
 use super::selector::Selector;
@@ -184,7 +185,10 @@ impl Body {
             other if other.is_null() => Vec::new(),
             _ => return Err(whole("it is not a JSON object".into())),
         };
-        let mut notes = Vec::new();
+        let mut notes: Vec<Note> = known_fields::misspelt(key, &fields)
+            .into_iter()
+            .map(|(path, meant)| (path, format!("unknown field, ignored; did you mean `{meant}`?")))
+            .collect();
         let mut strategy = match take(&mut fields, "clusterStrategy") {
             Some(document) => object(document, "clusterStrategy")?,
             None => Map::new(),

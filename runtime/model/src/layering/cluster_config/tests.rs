@@ -169,6 +169,43 @@ fn misspelt_keys_are_reported_and_keys_of_others_are_not() {
 }
 
 #[test]
+fn misspelt_fields_of_strategies_are_reported_and_unknown_ones_are_not() {
+    let strategies = |fields: &str| {
+        format!(r#"{{"clusterStrategy": {fields}, "nodeStrategies": [{{"nodeSelector": {{}}, {}]}}"#, &fields[1..])
+    };
+    let configs =
+        |fields: &str| format!(r#"{{"nodeConfigs": [{{"nodeSelector": {{}}, {}], {}"#, &fields[1..], &fields[1..]);
+    let said = |path: &str, meant: &str| format!("{path}: unknown field, ignored; did you mean `{meant}`?");
+    for (key, text, expected) in [
+        (
+            "resource-threshold-config",
+            strategies(r#"{"CPUSuppressPolicy": "cpuset", "cpuSupressThresholdPercent": 30}"#),
+            ["clusterStrategy.", "nodeStrategies[0]."]
+                .map(|path| said(&format!("{path}cpuSupressThresholdPercent"), "cpuSuppressThresholdPercent")),
+        ),
+        (
+            "system-config",
+            strategies(r#"{"minFreeKbytesFacto": 150}"#),
+            ["clusterStrategy.", "nodeStrategies[0]."]
+                .map(|path| said(&format!("{path}minFreeKbytesFacto"), "minFreeKbytesFactor")),
+        ),
+        (
+            "colocation-config",
+            configs(r#"{"cpuReclaimTresholdPercent": 70}"#),
+            ["", "nodeConfigs[0]."]
+                .map(|path| said(&format!("{path}cpuReclaimTresholdPercent"), "cpuReclaimThresholdPercent")),
+        ),
+    ] {
+        let (_, problems) = ClusterConfig::read(&[koordinator(&[(key, &text)])], &Node::default(), None);
+        let place = format!("ConfigMap koordinator-system/slo-controller-config: {key}: ");
+        assert_eq!(messages(&problems), expected.map(|said| format!("{place}{said}")).join("\n"), "{text}");
+        let others = text.replace("Percent\"", "OfAnotherVersion\"").replace("Facto\"", "OfAnotherVersion\"");
+        let (_, problems) = ClusterConfig::read(&[koordinator(&[(key, &others)])], &Node::default(), None);
+        assert_eq!(messages(&problems), "", "{others}");
+    }
+}
+
+#[test]
 fn the_name_of_a_node_strategy_is_a_string() {
     let text = r#"{"nodeStrategies": [{"name": 5, "nodeSelector": {}, "a": 1}]}"#;
     let (read, problems) = ClusterConfig::read(&[koordinator(&[("key", text)])], &Node::default(), None);
