@@ -74,20 +74,8 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
             }
             () = sleep_until(look), if asked.waits() => {}
         }
-        if asked.waits()
-            && look <= Instant::now()
-            && let Some((report, at)) = &last
-        {
-            // Writing the same report changes nothing, and the response holds the whole object.
-            match write(&client, node, report, *at, clock.as_ref()).await {
-                Ok(taken) => {
-                    asked.take(taken.answer.as_ref());
-                    cache.answered(taken.answer);
-                }
-                Err(error) => tracing::debug!(node, error = explain(&error), "the controller's answer is not read"),
-            }
-            asked.wait_longer();
-            look = Instant::now() + asked.pause();
+        if asked.waits() && look <= Instant::now() {
+            look = look_again(&client, node, cache, last.as_ref(), clock.as_ref(), &mut asked).await;
         }
         loop {
             let Some((report, _)) = newest.borrow_and_update().clone() else { break };
@@ -115,18 +103,23 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
                 } else {
                     let nothing = NodePolicyReportStatus::default();
                     let before = written.as_ref().map_or(&nothing, |(before, _)| before);
-                    let is_urgent = |newest: &Option<Reported>| {
-                        let is_pressing = |report| asked.is_pressing(before, report);
-                        newest.as_ref().is_some_and(|(now, _)| is_pressing(now) && !is_pressing(&report))
-                    };
                     loop {
                         tokio::select! {
                             () = sleep_until(due) => break,
-                            changed = newest.changed() => match changed {
-                                Err(_) => return,
-                                Ok(()) if is_urgent(&newest.borrow()) => break,
-                                Ok(()) => {}
-                            },
+                            // The agent ends a pod by itself if it reads no answer, so the answer does not wait for the change.
+                            () = sleep_until(look), if asked.waits() => {
+                                look = look_again(&client, node, cache, last.as_ref(), clock.as_ref(), &mut asked).await;
+                            }
+                            changed = newest.changed() => {
+                                if changed.is_err() {
+                                    return;
+                                }
+                                let is_pressing = |report: &NodePolicyReportStatus| asked.is_pressing(before, report);
+                                let is_more = |now| is_pressing(now) && !is_pressing(&report);
+                                if newest.borrow().as_ref().is_some_and(|(now, _)| is_more(now)) {
+                                    break;
+                                }
+                            }
                         }
                     }
                 }
@@ -161,6 +154,30 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
             }
         }
     }
+}
+
+/// Reads the controller's answer to the last report. Returns when to read it again.
+///
+/// Writing the same report changes nothing, and the response holds the whole object.
+async fn look_again(
+    client: &Client,
+    node: &str,
+    cache: &Cache,
+    last: Option<&Reported>,
+    clock: Option<&Condition>,
+    asked: &mut Asked,
+) -> Instant {
+    if let Some((report, at)) = last {
+        match write(client, node, report, *at, clock).await {
+            Ok(taken) => {
+                asked.take(taken.answer.as_ref());
+                cache.answered(taken.answer);
+            }
+            Err(error) => tracing::debug!(node, error = explain(&error), "the controller's answer is not read"),
+        }
+    }
+    asked.wait_longer();
+    Instant::now() + asked.pause()
 }
 
 /// The node's constant place among all nodes, from 0 to 1.
@@ -309,7 +326,89 @@ async fn create(client: &Client, reports: &Api<NodePolicyReport>, node: &str) ->
 
 #[cfg(test)]
 mod tests {
+    use kube::Config;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::node_report::{ReportedEviction, ReportedResource, Urgency};
+
+    /// The body of a request, once all of it has been read.
+    fn body(request: &[u8]) -> Option<Value> {
+        let end = request.windows(4).position(|window| window == b"\r\n\r\n")?;
+        let (head, body) = request.split_at(end + 4);
+        let head = String::from_utf8_lossy(head).to_lowercase();
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap().trim().parse::<usize>();
+        (body.len() >= length.unwrap()).then(|| serde_json::from_slice(body).unwrap())
+    }
+
+    /// Receives one write. Returns its connection and the written status.
+    async fn received(listener: &TcpListener) -> (TcpStream, Value) {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        loop {
+            let length = connection.read_buf(&mut request).await.unwrap();
+            assert_ne!(length, 0, "the request is not complete");
+            if let Some(body) = body(&request) {
+                return (connection, body["status"].clone());
+            }
+        }
+    }
+
+    /// Accepts a write, as an API server that has this answer of the controller.
+    async fn accept(mut connection: TcpStream, answer: Option<Value>) {
+        let status = answer.map_or(json!({}), |answer| json!({"controller": answer}));
+        let report = json!({
+            "apiVersion": crate::object::API_VERSION, "kind": "NodePolicyReport", "metadata": {"name": "here"},
+            "spec": {"node": "here"}, "status": status,
+        });
+        let (report, kind) = (report.to_string(), "application/json");
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n", report.len());
+        connection.write_all(format!("{head}Connection: close\r\n\r\n{report}").as_bytes()).await.unwrap();
+        connection.shutdown().await.ok();
+    }
+
+    #[test]
+    fn an_answer_is_read_while_another_change_of_the_report_waits() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+            config.root_cert = Some(Vec::new());
+            let client = Client::try_from(config).unwrap();
+            let (wake, mut woken) = mpsc::unbounded_channel();
+            let cache = Cache::new(&[], Box::new(move || wake.send(()).unwrap_or_default()));
+            let (report, newest) = watch::channel(None);
+            let asks = |amount| NodePolicyReportStatus {
+                resources: vec![ReportedResource {
+                    name: "kubernetes.io/batch-cpu".into(),
+                    amount,
+                    ..Default::default()
+                }],
+                evictions: vec![ReportedEviction { uid: "u1".into(), urgency: Urgency::Now, ..Default::default() }],
+                ..NodePolicyReportStatus::default()
+            };
+            let send = |amount| drop(report.send_replace(Some((asks(amount), Timestamp::UNIX_EPOCH))));
+            let amount = |status: &Value| status["resources"][0]["amount"].as_u64();
+            send(1);
+            let server = async {
+                let (connection, written) = received(&listener).await;
+                assert_eq!(amount(&written), Some(1));
+                accept(connection, None).await;
+                send(2);
+                let (connection, written) = received(&listener).await;
+                assert_eq!(amount(&written), Some(1), "the answer is read only with the next change");
+                accept(connection, Some(json!({"evictions": [{"uid": "u1", "outcome": "refused"}]}))).await;
+                woken.recv().await.unwrap();
+            };
+            tokio::select! {
+                () = run(client, "here", &cache, newest) => panic!("the channel is open"),
+                () = server => {}
+            }
+        });
+    }
 
     #[test]
     fn counts_are_no_change_unless_the_last_knob_was_released() {
