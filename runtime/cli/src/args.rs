@@ -255,9 +255,12 @@ pub(crate) struct ColocationArgs {
     /// Maximum number of pods that are evicted within a minute.
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     pub(crate) max_evictions: u32,
-    /// Namespace whose pods are never evicted. May be repeated.
+    /// Namespace whose pods are never evicted; replaces the default. May be repeated.
     #[arg(long = "protected-namespace", value_name = "NAMESPACE", default_value = "kube-system", value_parser = namespace)]
     pub(crate) protected_namespaces: Vec<String>,
+    /// Protect the pods of no namespace.
+    #[arg(long, conflicts_with = "protected_namespaces")]
+    pub(crate) no_protected_namespaces: bool,
     /// Also evict pods of DaemonSets, although their controller creates them again at once.
     #[arg(long)]
     pub(crate) evict_daemon_set_pods: bool,

@@ -50,6 +50,8 @@ fn options(args: &ControllerArgs) -> ControllerOptions {
 }
 
 fn rules(args: &ColocationArgs) -> Option<ColocationRules> {
+    // The flag's default counts where it is absent.
+    let protected = args.protected_namespaces.iter().filter(|_| !args.no_protected_namespaces);
     args.colocation.then(|| ColocationRules {
         publication: PublicationRules {
             names: args.publish.iter().cloned().collect(),
@@ -61,8 +63,36 @@ fn rules(args: &ColocationArgs) -> Option<ColocationRules> {
                 namespace: args.max_evictions_of_namespace,
                 fleet: args.max_evictions,
             },
-            protected_namespaces: args.protected_namespaces.iter().cloned().collect(),
+            protected_namespaces: protected.cloned().collect(),
             daemon_set_pods: args.evict_daemon_set_pods,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        colocation: ColocationArgs,
+    }
+
+    #[test]
+    fn protected_namespaces_replace_the_default_and_may_be_none() {
+        for (flags, expected) in [
+            ("", Some("kube-system")),
+            ("--protected-namespace=payments --protected-namespace=ci", Some("ci payments")),
+            ("--no-protected-namespaces", Some("")),
+            ("--no-protected-namespaces --protected-namespace=ci", None),
+        ] {
+            let line = Line::try_parse_from(["qosm", "--colocation"].into_iter().chain(flags.split_whitespace())).ok();
+            let rules = line.and_then(|line| rules(&line.colocation));
+            let protected = rules.map(|rules| Vec::from_iter(rules.evictions.protected_namespaces).join(" "));
+            assert_eq!(protected.as_deref(), expected, "{flags}");
+        }
+    }
 }
