@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, LabelSelectorRequirement};
 use kube::CustomResource;
 use kube::core::{Selector, SelectorExt as _};
 use qosm_model::pod::Node;
@@ -233,9 +233,15 @@ impl PolicyModuleSpec {
     ///
     /// # Errors
     ///
-    /// Why the selector is invalid.
+    /// The first invalid expression, and what to write.
     pub fn selects(&self, node: &Node) -> Result<bool, String> {
         let Some(selector) = &self.node_selector else { return Ok(true) };
+        let mut expressions = selector.match_expressions.iter().flatten().enumerate();
+        if let Some((index, key, fault)) =
+            expressions.find_map(|(index, expression)| Some((index, &expression.key, expression_fault(expression)?)))
+        {
+            return Err(format!("matchExpressions[{index}] ({key}): {fault}"));
+        }
         let selector = Selector::try_from(selector.clone()).map_err(|error| error.to_string())?;
         Ok(selector.matches(&node.labels))
     }
@@ -270,6 +276,15 @@ pub fn policy_module_from_value(value: Value, origin: &str) -> Result<Read<Polic
     })?;
     let problems = unknown_fields(&format!("PolicyModule {name}"), origin, unknown);
     Ok(Read { object: read, problems })
+}
+
+fn expression_fault(expression: &LabelSelectorRequirement) -> Option<String> {
+    let LabelSelectorRequirement { operator, values, .. } = expression;
+    match operator.as_str() {
+        "In" | "NotIn" => values.as_ref().is_none_or(Vec::is_empty).then(|| format!("{operator} needs values")),
+        "Exists" | "DoesNotExist" => None,
+        _ => Some(format!("operator `{operator}` does not exist; write In, NotIn, Exists or DoesNotExist")),
+    }
 }
 
 fn default_priority() -> i32 {

@@ -150,7 +150,9 @@ impl Aggregate {
         }
         for (name, module) in &self.modules.objects {
             if let Err(error) = module.spec.selects(&Node::default()) {
-                let message = format!("spec.nodeSelector: {error}; no node runs it, mend the selector");
+                let message = format!(
+                    "spec.nodeSelector: {error}; nodes keep what they run, and no further node takes it; mend the selector"
+                );
                 add(format!("PolicyModule {name}"), message, "");
             } else if !self.nodes.objects.is_empty() && self.selected(module).next().is_none() {
                 let nodes = self.nodes.objects.len();
@@ -196,7 +198,13 @@ pub fn count(
             Err(error) => Some(Err(error)),
         })
         .collect();
-    let selected = selection.as_deref().unwrap_or_default();
+    // With an invalid selector nodes keep what they run.
+    let keeps = |node: &&Node| {
+        let report = reports.get(&node.name).filter(|_| selection.is_err());
+        report.is_some_and(|report| report.policies.iter().any(|policy| policy.name == name))
+    };
+    let keeping: Vec<&Node> = nodes.values().filter(keeps).collect();
+    let selected = selection.as_deref().unwrap_or(&keeping);
     let (mut all, mut updated, mut reached, mut silent) = (0, 0, 0, Vec::new());
     let mut failing: Vec<(&str, &str)> = Vec::new();
     let mut digests: BTreeMap<&str, DigestCount> = BTreeMap::new();
@@ -230,7 +238,7 @@ pub fn count(
 
     let conditions = [
         selected_condition(&selection, nodes.len(), all),
-        progressing(module, updated, reached, all),
+        progressing(module, selection.is_ok(), updated, reached, all),
         healthy(&failing, &silent, updated),
     ];
     let conditions = conditions
@@ -287,10 +295,12 @@ fn selected_condition(selection: &Result<Vec<&Node>, String>, nodes: usize, with
     }
 }
 
-fn progressing(module: &PolicyModule, updated: u32, reached: u32, all: u32) -> ConditionParts {
+fn progressing(module: &PolicyModule, is_selector_valid: bool, updated: u32, reached: u32, all: u32) -> ConditionParts {
     let rollout = module.spec.rollout;
     let message = format!("{updated} of {all} nodes run this generation");
-    if rollout.paused {
+    if !is_selector_valid {
+        ("Progressing", false, "InvalidSelector", format!("{message}; no further node takes it"))
+    } else if rollout.paused {
         ("Progressing", false, "Paused", format!("{message}; rollout.paused keeps the others from it"))
     } else if updated < reached {
         ("Progressing", true, "RollingOut", format!("{message}, {reached} are to"))

@@ -119,12 +119,40 @@ fn a_selector_that_matches_no_node_and_an_invalid_one_are_reported() {
 
     let expression = json!({"key": "zone", "operator": "Near", "values": ["a"]});
     let nonsense = module(json!({"module": "builtin:x", "nodeSelector": {"matchExpressions": [expression]}}), 1);
-    let status = count(&nonsense, &nodes, &BTreeMap::new(), None, &now(1));
-    assert!(
-        condition_text(&status)[0].starts_with("Selected False InvalidSelector: nodeSelector: "),
-        "{:?}",
-        condition_text(&status)
+    let fault = "matchExpressions[0] (zone): operator `Near` does not exist; write In, NotIn, Exists or DoesNotExist";
+    // A node that ran it before keeps it.
+    let reports =
+        BTreeMap::from([("a1".to_owned(), report(1, "sha256:new", None)), ("b1".to_owned(), ReportCounts::default())]);
+    let status = count(&nonsense, &nodes, &reports, None, &now(1));
+    assert_eq!((status.nodes, status.updated, status.failing), (1, 1, 0));
+    assert_eq!(
+        condition_text(&status),
+        [
+            format!("Selected False InvalidSelector: nodeSelector: {fault}"),
+            "Progressing False InvalidSelector: 1 of 1 nodes run this generation; no further node takes it".to_owned(),
+            "Healthy True Running: 1 nodes run it, none complains".to_owned(),
+        ]
     );
+    let mut aggregate = Aggregate::default();
+    aggregate.modules.objects.insert("burst".to_owned(), nonsense);
+    let rest = "nodes keep what they run, and no further node takes it; mend the selector";
+    let expected = [("PolicyModule burst".to_owned(), format!("spec.nodeSelector: {fault}; {rest}"))];
+    assert_eq!(aggregate.problems(&now(1)), BTreeMap::from(expected));
+}
+
+#[test]
+fn a_set_operator_without_values_is_invalid() {
+    for (operator, values, expected) in [
+        ("In", json!(null), Err("matchExpressions[1] (zone): In needs values".to_owned())),
+        ("NotIn", json!([]), Err("matchExpressions[1] (zone): NotIn needs values".to_owned())),
+        ("NotIn", json!(["b"]), Ok(true)),
+        ("DoesNotExist", json!(null), Ok(true)),
+    ] {
+        let expressions = json!([
+            {"key": "pool", "operator": "DoesNotExist"}, {"key": "zone", "operator": operator, "values": values}]);
+        let spec = json!({"module": "builtin:x", "nodeSelector": {"matchExpressions": expressions}});
+        assert_eq!(module(spec, 1).spec.selects(&Node::default()), expected, "{operator}");
+    }
 }
 
 #[test]
