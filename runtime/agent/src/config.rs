@@ -14,8 +14,8 @@ use qosm_host::MigrationLimits;
 use qosm_model::lease::Priority;
 use qosm_model::namespace;
 use qosm_model::unit::{Bytes, Micros};
-use qosm_registry::trust::{Require, Trust, TrustKey, TrustPolicy, TrustRule};
-use qosm_registry::{Location, ReferenceError, RegistryError, RegistrySettings, trust_of};
+use qosm_registry::trust::{Require, Trust, TrustFault, TrustKey, TrustPolicy, TrustProblem, TrustRule};
+use qosm_registry::{Location, ReferenceError, RegistryError, RegistrySettings};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -252,13 +252,33 @@ impl ModuleVerification {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Settings`] names the key that cannot be read.
+    /// [`RegistryError::Verification`] names all wrong fields.
     pub(crate) fn trust(&self) -> Result<Trust, RegistryError> {
         let Self { keys, require, annotations } = self.clone();
         let rule =
             TrustRule { pattern: "*".to_owned(), keys, require, annotations, docker_reference: false, unsigned: false };
-        trust_of(&TrustPolicy { rules: vec![rule] })
+        Trust::load(&TrustPolicy { rules: vec![rule] }).map_err(|error| {
+            let faults: Vec<_> = error.faults.iter().map(verification_fault).collect();
+            RegistryError::Verification { message: faults.join("; ") }
+        })
     }
+}
+
+/// A fault by its field of `verification`, which has neither rules nor patterns.
+fn verification_fault(fault: &TrustFault) -> String {
+    let field = match (&fault.key, fault.field) {
+        (Some(key), field) => format!("keys[{key}].{field}"),
+        (None, "require") => "atLeast".to_owned(),
+        (None, field) => field.to_owned(),
+    };
+    let problem = match &fault.problem {
+        TrustProblem::NoKeys => "there is none; list keys, or remove `verification`".to_owned(),
+        TrustProblem::Nothing => {
+            "0 signatures would let everything in; write at least 1, or remove `verification`".to_owned()
+        }
+        problem => problem.to_string(),
+    };
+    format!("verification.{field}: {problem}")
 }
 
 /// Whether a policy's settings are applied.
@@ -521,6 +541,36 @@ impl PageMigrationConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_of_a_verification_name_its_fields() {
+        // Known from RFC 8410, section 10.1.
+        let pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----";
+        let key = |name: &str, pem: &str| TrustKey { name: name.to_owned(), pem: Some(pem.to_owned()), path: None };
+        let fault = |keys: &[TrustKey], require| {
+            let verification = ModuleVerification { keys: keys.to_vec(), require, ..ModuleVerification::default() };
+            verification.trust().unwrap_err().to_string()
+        };
+        for (error, expected) in [
+            (fault(&[], Require::Any), "verification.keys: there is none; list keys, or remove `verification`"),
+            (
+                fault(&[key("ci", "ssh-ed25519 AAAA")], Require::Any),
+                "verification.keys[ci].pem: this is no PEM: a public key begins with `-----BEGIN PUBLIC KEY-----`, as \
+                 `cosign generate-key-pair` writes it to `cosign.pub`",
+            ),
+            (
+                fault(&[key("ci", pem)], Require::AtLeast(0)),
+                "verification.atLeast: 0 signatures would let everything in; write at least 1, or remove `verification`",
+            ),
+            (
+                fault(&[key("ci", pem)], Require::AtLeast(2)),
+                "verification.atLeast: 2 signatures by different keys are wanted, and 1 are listed; add keys, or lower \
+                 `atLeast`",
+            ),
+        ] {
+            assert_eq!(error, expected);
+        }
+    }
 
     #[test]
     fn held_knobs_are_read_back_seldom_where_writes_are_reported_and_as_often_as_configured_elsewhere() {

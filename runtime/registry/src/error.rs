@@ -22,6 +22,12 @@ pub enum RegistryError {
         /// What is wrong, and what to write.
         message: String,
     },
+    /// The `verification` of a single policy is invalid.
+    #[error("{message}")]
+    Verification {
+        /// The fields, what is wrong with each, and what to write.
+        message: String,
+    },
     /// Credentials exist, but cannot be used.
     #[error("credentials for {registry}: {message}")]
     Credentials {

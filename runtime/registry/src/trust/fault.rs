@@ -62,7 +62,7 @@ pub enum TrustProblem {
     Nothing,
     /// The rule requires more signatures than it has different keys.
     #[error(
-        "{wanted} signatures by different keys are wanted, and the rule lists {distinct}; add keys, or lower `atLeast`"
+        "{wanted} signatures by different keys are wanted, and {distinct} are listed; add keys, or lower `atLeast`"
     )]
     TooMany {
         /// Number of required signatures.
@@ -74,7 +74,7 @@ pub enum TrustProblem {
     #[error("each key needs a name, for reports of signatures")]
     NoName,
     /// Two keys have the same name.
-    #[error("another key of this rule has the same name; give each its own")]
+    #[error("another key has the same name; give each its own")]
     NameTwice,
     /// The entry has neither `pem` nor `path`.
     #[error("give the key either as `pem: |`, or as `path: FILE`")]
@@ -83,7 +83,7 @@ pub enum TrustProblem {
     #[error("there is a `path` too; leave out one of the two")]
     TwoSources,
     /// The file cannot be read.
-    #[error("{} cannot be read ({error}); mount it, or write the key into the rule as `pem: |`", path.display())]
+    #[error("{} cannot be read ({error}); mount it, or write the key itself as `pem: |`", path.display())]
     Read {
         /// The file.
         path: PathBuf,

@@ -130,7 +130,7 @@ fn each_broken_rule_is_named_with_its_field_and_key() {
         ("pattern: r.io/a, keys: [{name: '', path: /keys/a.pub}]", "key `1`, `name`: each key needs a name"),
         (
             "pattern: r.io/a, keys: [{name: a, path: /keys/a.pub}, {name: a, path: /keys/b.pub}]",
-            "key `a`, `name`: another key of this rule has the same name",
+            "key `a`, `name`: another key has the same name",
         ),
         (
             "pattern: r.io/a, keys: [{name: a, path: /keys/x.pub}]",
@@ -156,7 +156,7 @@ fn all_that_is_wrong_is_named_at_once() {
 fn the_same_key_under_two_names_is_not_two_signers() {
     let twice = "keys: [{name: a, path: /keys/a.pub}, {name: b, path: /keys/a.pub}]";
     let error = refused(&format!("[{{pattern: r.io/a, {twice}, require: {{atLeast: 2}}}}]"));
-    assert!(error.contains("`require`: 2 signatures by different keys are wanted, and the rule lists 1"), "{error}");
+    assert!(error.contains("`require`: 2 signatures by different keys are wanted, and 1 are listed"), "{error}");
     let trust = trust(&format!("[{{pattern: r.io/a, {twice}, require: all}}]"));
     let Decision::Rule(rule) = trust.rule_for("r.io/a") else { panic!() };
     assert_eq!(rule.keys().map(|(name, _)| name).collect::<Vec<_>>(), ["a"]);
