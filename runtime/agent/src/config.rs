@@ -88,7 +88,7 @@ pub struct PolicyConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<ModuleVerification>,
     /// For an artefact that is named by a tag: seconds between two lookups of the tag; `None` = it is looked up once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "within::<10, 86_400, _, _>", skip_serializing_if = "Option::is_none")]
     pub poll_seconds: Option<u32>,
     /// Whether the policy is active or a shadow.
     #[serde(default, skip_serializing_if = "PolicyMode::is_active")]
@@ -111,19 +111,19 @@ pub struct PolicyConfig {
     #[serde(default)]
     pub on_failure: OnFailure,
     /// Milliseconds between evaluations; `None` = what the module asks for.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "within::<100, 3_600_000, _, _>")]
     pub interval_millis: Option<u32>,
     /// Whether the triggers that the module asks for are watched.
     #[serde(default = "PolicyConfig::default_alarms", skip_serializing_if = "Clone::clone")]
     pub alarms: bool,
     /// Least milliseconds between two evaluations caused by triggers; `None` = 100.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "within::<5, 60_000, _, _>", skip_serializing_if = "Option::is_none")]
     pub alarm_gap_millis: Option<u32>,
     /// Memory that an instance may use, in MiB.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "within::<1, 1024, _, _>")]
     pub memory_mib: Option<u64>,
     /// Time that one call may take, in milliseconds.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "within::<1, 10_000, _, _>")]
     pub evaluation_millis: Option<u64>,
 }
 
@@ -230,6 +230,21 @@ impl PolicyConfig {
             limits.evaluation = Duration::from_millis(millis);
         }
         limits
+    }
+}
+
+/// Deserializes a number, within the same range as in a PolicyModule.
+fn within<'de, const MIN: u64, const MAX: u64, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Copy + Into<u64> + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let number = Option::<T>::deserialize(deserializer)?;
+    match number.map(Into::<u64>::into) {
+        Some(number) if !(MIN..=MAX).contains(&number) => {
+            Err(D::Error::custom(format!("{number} is not from {MIN} to {MAX}")))
+        }
+        _ => Ok(number),
     }
 }
 
@@ -569,6 +584,24 @@ mod tests {
             ),
         ] {
             assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn a_number_out_of_its_range_is_an_error() {
+        for (field, good, bad, range) in [
+            ("pollSeconds", 10, 0, "10 to 86400"),
+            ("intervalMillis", 100, 5, "100 to 3600000"),
+            ("alarmGapMillis", 5, 0, "5 to 60000"),
+            ("memoryMib", 1024, 1025, "1 to 1024"),
+            ("evaluationMillis", 10_000, 0, "1 to 10000"),
+        ] {
+            let read = |number: u32| {
+                let entry = serde_json::json!({"name": "cpu-burst", field: number});
+                serde_json::from_value::<PolicyConfig>(entry).map(drop).map_err(|error| error.to_string())
+            };
+            assert_eq!(read(good), Ok(()), "{field}");
+            assert_eq!(read(bad), Err(format!("{bad} is not from {range}")), "{field}");
         }
     }
 

@@ -5,7 +5,7 @@ use qosm_model::layering::ConfigMap;
 use qosm_model::problem::Problem;
 use serde_json::Value;
 
-use crate::object::{Read, refused, unknown_fields};
+use crate::object::{KUBERNETES, Read, refused, unknown_fields};
 
 /// Reads a ConfigMap. `origin` names the place for problems, e.g. `config.yaml, document 2`.
 ///
@@ -23,6 +23,6 @@ pub fn config_map_from_value(value: Value, origin: &str) -> Result<Read<ConfigMa
     })?;
     let namespace = read.metadata.namespace.filter(|namespace| !namespace.is_empty());
     let object = ConfigMap { namespace, name, data: read.data.unwrap_or_default() };
-    let problems = unknown_fields(&format!("ConfigMap {}", object.key()), origin, unknown);
+    let problems = unknown_fields(KUBERNETES, &format!("ConfigMap {}", object.key()), origin, unknown);
     Ok(Read { object, problems })
 }

@@ -8,7 +8,7 @@ use qosm_model::problem::Problem;
 use qosm_model::unit::Bytes;
 use serde_json::Value;
 
-use crate::object::{Read, refused, unknown_fields};
+use crate::object::{KUBERNETES, Read, refused, unknown_fields};
 use crate::quantity::parse_bytes;
 
 /// Reads a Node: its name, labels and annotations, and the amounts of `status.capacity` and `status.allocatable`. `origin` names
@@ -21,7 +21,7 @@ pub fn node_from_value(value: Value, origin: &str) -> Result<Read<Node>, Problem
     let (read, unknown) = crate::typed::read::<v1::Node>(value).map_err(|misfit| refused(origin, "Node", misfit))?;
     let name = read.metadata.name.unwrap_or_default();
     let object_name = format!("node {name}");
-    let mut problems = unknown_fields(&object_name, origin, unknown);
+    let mut problems = unknown_fields(KUBERNETES, &object_name, origin, unknown);
     let status = read.status.unwrap_or_default();
     let amounts = [("status.capacity", status.capacity), ("status.allocatable", status.allocatable)];
     let resources = resources::read(&amounts, |field, message| {

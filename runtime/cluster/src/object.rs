@@ -358,8 +358,8 @@ pub(crate) fn refused(origin: &str, kind: &str, misfit: Misfit) -> Problem {
     }
 }
 
-/// Problems of fields that Kubernetes does not have. Objects from an API server are exempt: a newer one has more fields.
-pub(crate) fn unknown_fields(object: &str, origin: &str, paths: Vec<String>) -> Vec<Problem> {
+/// Problems of fields that `owner` does not have: [`KUBERNETES`] or a kind. Objects from an API server are exempt: a newer one has more fields.
+pub(crate) fn unknown_fields(owner: &str, object: &str, origin: &str, paths: Vec<String>) -> Vec<Problem> {
     if origin == API_SERVER {
         return Vec::new();
     }
@@ -367,11 +367,11 @@ pub(crate) fn unknown_fields(object: &str, origin: &str, paths: Vec<String>) -> 
         object: object.into(),
         field: Some(path),
         message: format!(
-            "Kubernetes {KUBERNETES} has no such field; it is ignored and the rest counts, check its spelling (in {origin})"
+            "{owner} has no such field; it is ignored and the rest counts, check its spelling (in {origin})"
         ),
     };
     paths.into_iter().map(problem).collect()
 }
 
 /// The Kubernetes version of the compiled types.
-const KUBERNETES: &str = "1.33";
+pub(crate) const KUBERNETES: &str = "Kubernetes 1.33";

@@ -23,7 +23,7 @@ use self::in_force::InForce;
 use self::mirror::Mirror;
 use self::resources::{Amounts, PodAmounts, Reader};
 use self::status::Status;
-use crate::object::{Read, refused, unknown_fields};
+use crate::object::{KUBERNETES, Read, refused, unknown_fields};
 
 /// The origin of a pod, which decides how far the agent trusts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub fn pod_from_value(value: Value, origin: &str, giver: Giver) -> Result<Read<P
     let namespace = non_empty(metadata.namespace).unwrap_or_else(|| "default".into());
     check_name(origin, "metadata.namespace", &namespace)?;
     let object = format!("pod {namespace}/{name}");
-    let mut reader = Reader { object: &object, origin, problems: unknown_fields(&object, origin, unknown) };
+    let mut reader = Reader { object: &object, origin, problems: unknown_fields(KUBERNETES, &object, origin, unknown) };
     let owners = metadata.owner_references.unwrap_or_default();
     let mirror = mirror::hash(&annotations, &owners, spec.node_name.as_deref());
     let lifecycle = lifecycle::read(

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::object::{API_VERSION, Read, refused, unknown_fields};
+use crate::typed::Misfit;
 
 /// Which module runs, where, and what it may do.
 #[derive(Clone, Debug, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
@@ -263,7 +264,7 @@ impl Rollout {
 ///
 /// # Errors
 ///
-/// The field that makes it unusable: it has the wrong type, or the name is missing.
+/// The field that makes it unusable: it has the wrong type or is out of its range, or the name is missing.
 pub fn policy_module_from_value(value: Value, origin: &str) -> Result<Read<PolicyModule>, Problem> {
     let (read, mut unknown) = crate::typed::read_as::<PolicyModule>(value, API_VERSION)
         .map_err(|misfit| refused(origin, "PolicyModule", misfit))?;
@@ -274,8 +275,31 @@ pub fn policy_module_from_value(value: Value, origin: &str) -> Result<Read<Polic
         field: Some("metadata.name".into()),
         message: "it is missing; the PolicyModule is not read, write a name".into(),
     })?;
-    let problems = unknown_fields(&format!("PolicyModule {name}"), origin, unknown);
+    if let Some(misfit) = range_fault(&read.spec) {
+        return Err(refused(origin, "PolicyModule", misfit));
+    }
+    let problems = unknown_fields("a PolicyModule", &format!("PolicyModule {name}"), origin, unknown);
     Ok(Read { object: read, problems })
+}
+
+/// The first number out of the range that the CRD states, which an API server checks and a file does not.
+fn range_fault(spec: &PolicyModuleSpec) -> Option<Misfit> {
+    let limits = spec.limits.unwrap_or_default();
+    let at_least = spec.verification.as_ref().and_then(|verification| verification.at_least);
+    let fields = [
+        ("spec.verification.atLeast", at_least.map(u64::from), 1..=16_u64),
+        ("spec.pollSeconds", spec.poll_seconds.map(u64::from), 10..=86_400),
+        ("spec.intervalMillis", spec.interval_millis.map(u64::from), 100..=3_600_000),
+        ("spec.alarmGapMillis", spec.alarm_gap_millis.map(u64::from), 5..=60_000),
+        ("spec.limits.memoryMiB", limits.memory_mib, 1..=1024),
+        ("spec.limits.evaluationMillis", limits.evaluation_millis, 1..=10_000),
+        ("spec.rollout.percent", Some(u64::from(spec.rollout.percent)), 0..=100),
+    ];
+    fields.into_iter().find_map(|(field, value, range)| {
+        let value = value.filter(|value| !range.contains(value))?;
+        let message = format!("{value} is not from {} to {}", range.start(), range.end());
+        Some(Misfit { path: field.to_owned(), message })
+    })
 }
 
 fn expression_fault(expression: &LabelSelectorRequirement) -> Option<String> {

@@ -100,7 +100,43 @@ fn a_policy_module_is_read_as_it_is_applied() {
     let objects = read(
         &format!("{text}  grant: [node]\n").replace("{module: builtin:cpu-burst}", "\n  module: builtin:cpu-burst"),
     );
-    assert!(messages(&objects).starts_with("PolicyModule burst: spec.grant: "), "{}", messages(&objects));
+    insta::assert_snapshot!(messages(&objects), @"PolicyModule burst: spec.grant: a PolicyModule has no such field; it is ignored and the rest counts, check its spelling (in web.yaml, document 1)");
+}
+
+#[test]
+fn a_policy_module_with_a_number_out_of_its_range_is_not_read() {
+    let read = |field: &str| {
+        read(&format!(
+            "apiVersion: qosm.io/v1alpha1\nkind: PolicyModule\nmetadata: {{name: burst}}\nspec: {{module: builtin:cpu-burst, {field}}}\n"
+        ))
+    };
+    for (good, bad, path, range) in [
+        ("rollout: {percent: 100}", "rollout: {percent: 101}", "rollout.percent", "101 is not from 0 to 100"),
+        ("intervalMillis: 100", "intervalMillis: 5", "intervalMillis", "5 is not from 100 to 3600000"),
+        ("alarmGapMillis: 5", "alarmGapMillis: 0", "alarmGapMillis", "0 is not from 5 to 60000"),
+        ("pollSeconds: 10", "pollSeconds: 0", "pollSeconds", "0 is not from 10 to 86400"),
+        ("limits: {memoryMiB: 1}", "limits: {memoryMiB: 0}", "limits.memoryMiB", "0 is not from 1 to 1024"),
+        (
+            "limits: {evaluationMillis: 10000}",
+            "limits: {evaluationMillis: 0}",
+            "limits.evaluationMillis",
+            "0 is not from 1 to 10000",
+        ),
+        (
+            "verification: {keys: [{name: a, pem: b}], atLeast: 1}",
+            "verification: {keys: [{name: a, pem: b}], atLeast: 0}",
+            "verification.atLeast",
+            "0 is not from 1 to 16",
+        ),
+    ] {
+        assert_eq!((read(good).policy_modules.len(), messages(&read(good))), (1, String::new()), "{good}");
+        let objects = read(bad);
+        assert_eq!(objects.policy_modules.len(), 0, "{bad}");
+        let expected = format!(
+            "PolicyModule burst: spec.{path}: {range}; the PolicyModule is not read, mend the field (in web.yaml, document 1)"
+        );
+        assert_eq!(messages(&objects), expected);
+    }
 }
 
 #[test]
