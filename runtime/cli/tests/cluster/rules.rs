@@ -264,6 +264,24 @@ fn values_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn names_that_consist_of_digits_stay_texts() {
+    let chart = root().join("deploy/helm/qosm");
+    let output = Command::new(said("QOSM_HELM"))
+        .args(["template", "123", "--namespace", "456", "--values"])
+        .arg(chart.join("ci/everything-values.yaml"))
+        .args(["--set-string", "fullnameOverride=789"])
+        .arg(&chart)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for object in documents(&String::from_utf8(output.stdout).unwrap()) {
+        let json = object.to_string();
+        let number = ["\":123", "\":456", "\":789", "[456]"].into_iter().find(|number| json.contains(number));
+        assert_eq!(number, None, "{json}");
+    }
+}
+
+#[test]
 fn committed_manifests_and_crds_are_those_of_this_version() {
     let crds = Command::new(env!("CARGO_BIN_EXE_qosm")).arg("crds").output().unwrap();
     let printed = documents(&String::from_utf8(crds.stdout).unwrap());
