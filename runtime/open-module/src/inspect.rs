@@ -27,18 +27,21 @@ pub fn inspect(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output: Ou
     let described = module.and_then(|module| engine.describe(&module));
     let has_protocol = described.as_ref().is_ok_and(|description| description.protocol.is_some());
     let imports: BTreeSet<_> = inspection.imports.iter().copied().collect();
+    let reach = &inspection.reach;
     // The needs of a module that cannot be run are unknown.
-    let reach = match &described {
-        Ok(_) => Reach::needed(&imports, &inspection.reach, has_protocol),
-        Err(_) => inspection.reach.clone(),
-    };
+    let needed = described.as_ref().map(|_| Reach::needed(&imports, reach, has_protocol)).unwrap_or_default();
+    // Without a protocol no pod is configured for the module: it acts on any pod, or on none.
+    let depends_on_targets = needed.difference(reach).next().is_some();
     let named = inspection.imports.iter().filter(|import| !import.always_granted()).map(ToString::to_string);
     let grants: Vec<_> = named.chain(reach.iter().map(ToString::to_string)).collect();
     // A component cannot declare on which targets it uses its controls.
     let sets_cgroups = imports.iter().any(|import| import.knobs().next().is_some());
     let further: Vec<_> = Reach::ALL
         .into_iter()
-        .filter(|further| sets_cgroups && inspection.form == Form::Component && !reach.contains(further))
+        .filter(|further| {
+            let may_set = sets_cgroups && inspection.form == Form::Component;
+            (may_set || needed.contains(further)) && !reach.contains(further)
+        })
         .collect();
     let always: Vec<_> =
         inspection.imports.iter().filter(|import| import.always_granted()).map(ToString::to_string).collect();
@@ -93,8 +96,14 @@ pub fn inspect(place: &str, wasm: &[u8], artefact: Option<&Artefact>, output: Ou
             rows.push(vec!["also uses".to_owned(), always.join(", ")]);
         }
         if !further.is_empty() {
-            let further: Vec<_> = further.iter().map(|reach| reach.as_str()).collect();
-            rows.push(vec!["to go further".to_owned(), further.join(", ")]);
+            let shown = |reach: &Reach| match reach {
+                Reach::AllPods if depends_on_targets => "all-pods if it acts on pods",
+                Reach::Tiers if depends_on_targets => "tiers if it sets knobs of tiers",
+                reach => reach.as_str(),
+            };
+            let further: Vec<_> = further.iter().map(shown).collect();
+            let title = if depends_on_targets { "it may need" } else { "to go further" };
+            rows.push(vec![title.to_owned(), further.join(", ")]);
         }
         if !inspection.unknown_imports.is_empty() {
             rows.push(vec!["imports that no host has".to_owned(), inspection.unknown_imports.join(", ")]);

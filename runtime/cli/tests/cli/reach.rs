@@ -29,12 +29,20 @@ fn a_pod_that_is_not_configured_for_a_policy_is_left_alone_and_the_way_out_is_re
 }
 
 #[test]
-fn a_module_without_pod_configuration_needs_all_pods() {
+fn what_a_module_without_pod_configuration_needs_depends_on_its_targets() {
     let folder = tempfile::tempdir().unwrap();
     let module = guest::write(folder.path(), "heavy", Evaluation::Weighs { weight: Some(250), idle: None });
     let inspected = run(&["policy", "inspect", &module.display().to_string(), "-o", "json"], "").json();
-    assert_eq!(inspected["grants"], json!(["cpu-weight", "all-pods"]), "{inspected}");
-    assert_eq!(inspected["furtherGrants"], json!(["tiers"]), "{inspected}");
+    assert_eq!(inspected["grants"], json!(["cpu-weight"]), "{inspected}");
+    assert_eq!(inspected["furtherGrants"], json!(["tiers", "all-pods"]), "{inspected}");
+    // It sets knobs of the node and of tiers.
+    let table = run(&["policy", "inspect", "node-memory"], "").says_nothing_else().stdout;
+    for row in [
+        "grants it needs  node, cluster-config, memory-protection, node-knobs\n",
+        "it may need      tiers if it sets knobs of tiers, all-pods if it acts on pods\n",
+    ] {
+        assert!(table.contains(row), "{row}: {table}");
+    }
     let inspected = run(&["policy", "inspect", "memory-qos", "-o", "json"], "").json();
     assert_eq!(inspected["furtherGrants"], json!(["tiers", "all-pods"]), "{inspected}");
 }
