@@ -128,11 +128,15 @@ Localhost
 {{- if or (eq $wish "always") (and (eq $wish "auto") .Values.policies.colocation.enabled) -}}
 true
 {{- else if eq $wish "auto" -}}
-{{- $left := false -}}
+{{- /* All templates share the context, which keeps the result: each lookup lists all Nodes. */ -}}
+{{- if not (hasKey . "PublishedResourcesLeft") -}}
+{{- $left := "" -}}
 {{- range $node := (lookup "v1" "Node" "" "").items -}}
-{{- if hasKey ($node.metadata.annotations | default dict) "qosm.io/published-resources" -}}{{- $left = true -}}{{- end -}}
+{{- if hasKey ($node.metadata.annotations | default dict) "qosm.io/published-resources" -}}{{- $left = "true" -}}{{- end -}}
 {{- end -}}
-{{- if $left -}}true{{- end -}}
+{{- $_ := set . "PublishedResourcesLeft" $left -}}
+{{- end -}}
+{{- .PublishedResourcesLeft -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
