@@ -109,6 +109,9 @@ pub(crate) enum Command {
 /// Default path of the agent's admin socket.
 pub(crate) const ADMIN_SOCKET: &str = "/run/qosm/qosm.sock";
 
+/// Default path of the agent's state folder.
+pub(crate) const STATE_DIR: &str = "/var/lib/qosm";
+
 /// Where the node's own directories are.
 #[derive(Debug, Args)]
 pub(crate) struct HostArgs {
@@ -358,7 +361,7 @@ pub(crate) struct AgentArgs {
     #[arg(long)]
     pub(crate) create_cgroups: bool,
     /// Folder of the journal and of compiled modules.
-    #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
+    #[arg(long, default_value = STATE_DIR, value_name = "DIR")]
     pub(crate) state_dir: PathBuf,
     /// Path of the admin socket, for root only. Its folder is created.
     #[arg(long, default_value = ADMIN_SOCKET, env = "QOSM_ADMIN_SOCKET", value_name = "PATH")]
@@ -514,9 +517,9 @@ pub(crate) struct HoldArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// Folder of the journal.
-    #[arg(long, default_value = "/var/lib/qosm", value_name = "DIR")]
-    pub(crate) state_dir: PathBuf,
+    /// Folder of the journal. If it is given, an agent at the admin socket that keeps its state elsewhere runs on. Default: /var/lib/qosm.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Print what would be restored, without writing anything.
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -1,16 +1,17 @@
 //! `qosm restore`: restores everything, with or without a running agent.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use qosm_agent::journal::Journal;
+use qosm_agent::journal::{Journal, JournalError};
 use qosm_agent::report::ClassReport;
 use qosm_agent::restore::{Patience, Removal, Restored, remove_created, restore, would_restore};
 use qosm_terminal::{Answer, print};
 
-use crate::args::{Output, RestoreArgs};
+use crate::args::{Output, RestoreArgs, STATE_DIR};
 use crate::{client, host};
 
 /// Timeout of moving processes out of core scheduling groups.
@@ -18,19 +19,21 @@ const CORE_GROUPS: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
-    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+    let is_answered = std::os::unix::net::UnixStream::connect(socket).is_ok();
+    if is_answered && args.state_dir.is_none() {
         return through_agent(args);
     }
-    let state = match Dir::open_ambient_dir(&args.state_dir, ambient_authority()) {
+    let folder = args.state_dir.as_deref().unwrap_or(Path::new(STATE_DIR));
+    let state = match Dir::open_ambient_dir(folder, ambient_authority()) {
         Ok(state) => state,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             anyhow::bail!(
                 "there is no state folder {}: if an agent ran here, say with --state-dir where it kept its state",
-                args.state_dir.display()
+                folder.display()
             );
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot open the state folder {}", args.state_dir.display()));
+            return Err(error).with_context(|| format!("cannot open the state folder {}", folder.display()));
         }
     };
     let boot = std::fs::read_to_string(args.host.proc.join("sys/kernel/random/boot_id"))
@@ -38,16 +41,23 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     if !Journal::is_there(&state, boot.trim()) {
         eprintln!(
             "note: {} holds no journal since this boot: no agent that kept its state there has set anything",
-            args.state_dir.display()
+            folder.display()
         );
     }
-    let journal = Journal::open(&state, &args.state_dir, boot.trim())?;
+    let journal = match Journal::open(&state, folder, boot.trim()) {
+        Err(JournalError::InUse { .. }) if is_answered => return through_agent(args),
+        journal => journal?,
+    };
+    if is_answered {
+        eprintln!("note: the agent at {} keeps its state elsewhere and runs on", socket.display());
+    }
     let mut opened = host::open(&args.host)?;
     let restored = match args.dry_run {
         true => would_restore(&mut opened, &journal)?,
         false => restore(&mut opened, &journal, &Patience::default())?,
     };
-    let groups = resctrl_groups(args)?;
+    // The groups of the agent that runs on have the same names as those of an earlier one.
+    let groups = if is_answered { Vec::new() } else { resctrl_groups(args)? };
     let answer = report(args, &restored, &groups)?;
     report_groups(args, &groups);
     if !args.dry_run {

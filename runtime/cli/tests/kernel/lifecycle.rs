@@ -91,6 +91,28 @@ fn restore_asks_an_agent_that_runs() {
 }
 
 #[test]
+fn a_restore_of_another_state_folder_leaves_the_agent_that_answers_alone() {
+    let (running, killed) = (Node::busy(&json!({BURST: {"policy": "auto"}})), Node::new());
+    let mut agent = Agent::start(&running);
+    wait_until("a burst", || running.cgroups.burst(APP) > 0);
+    let before = killed.cgroups.knobs();
+    killed.pod(&json!({BURST: {"policy": "cpuBurstOnly"}}));
+    let other = Agent::start(&killed);
+    wait_until("a burst", || killed.cgroups.burst(APP) > 0);
+    other.kill();
+    fs::remove_file(killed.path("admin.sock")).unwrap();
+    std::os::unix::fs::symlink(running.path("admin.sock"), killed.path("admin.sock")).unwrap();
+
+    let (would, good) = killed.restore(&["--dry-run"]);
+    assert!(good && would.contains(&format!("{}/", killed.cgroups.root)), "{would}");
+    let (done, good) = killed.restore(&[]);
+    assert!(good && done.contains("keeps its state elsewhere and runs on"), "{done}");
+    assert_eq!(killed.cgroups.knobs(), before, "{done}");
+    assert!(agent.runs() && running.cgroups.burst(APP) > 0, "{done}");
+    agent.terminate();
+}
+
+#[test]
 fn the_environment_says_where_the_agent_listens_and_where_it_is_asked() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     let agent = Agent::start_by_variable(&node);
