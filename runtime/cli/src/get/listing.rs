@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::bail;
 use qosm_terminal::print;
-use serde::Serialize;
 use serde_json::Value;
 
 /// Rows with an optional head, a text below them, and the JSON document.
@@ -40,30 +39,46 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Selects rows by their name (a pod's is `namespace/name`; its name alone matches, too), namespace and policy, if they have one.
-    pub(super) fn of<T: Serialize>(
+    pub(super) fn of<T>(
         &self,
         kind: &str,
         all: Vec<T>,
         name: impl Fn(&T) -> String,
         policy: impl Fn(&T) -> Option<String>,
     ) -> anyhow::Result<Vec<T>> {
+        self.check_names(kind, &all.iter().map(&name).collect::<Vec<_>>())?;
+        Ok(self.select(all, name, policy))
+    }
+
+    /// Fails for the first wanted name that none of `all` has.
+    pub(super) fn check_names(&self, kind: &str, all: &[String]) -> anyhow::Result<()> {
         for wanted in self.names {
-            if !all.iter().any(|row| is_named(&name(row), wanted)) {
+            if !all.iter().any(|name| is_named(name, wanted)) {
                 let likeness = |name: &String| strsim::jaro_winkler(name, wanted);
-                let nearest = all.iter().map(&name).max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+                let nearest = all.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
                 match nearest {
                     Some(nearest) => bail!("no {kind} `{wanted}`; the nearest is `{nearest}`"),
                     None => bail!("no {kind} `{wanted}`: there is none at all"),
                 }
             }
         }
+        Ok(())
+    }
+
+    /// As [`Self::of`], also if no row has a wanted name.
+    pub(super) fn select<T>(
+        &self,
+        all: Vec<T>,
+        name: impl Fn(&T) -> String,
+        policy: impl Fn(&T) -> Option<String>,
+    ) -> Vec<T> {
         let is_wanted = |row: &T| {
             let own = name(row);
             (self.names.is_empty() || self.names.iter().any(|wanted| is_named(&own, wanted)))
                 && self.namespace.is_none_or(|namespace| own.split_once('/').is_some_and(|(of, _)| of == namespace))
                 && self.policy.is_none_or(|wanted| policy(row).is_none_or(|policy| policy == wanted))
         };
-        Ok(all.into_iter().filter(is_wanted).collect())
+        all.into_iter().filter(is_wanted).collect()
     }
 
     /// The age of a time in RFC 3339, formatted as in kubectl; the text itself if it cannot be parsed.

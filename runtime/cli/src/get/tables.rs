@@ -117,22 +117,16 @@ pub(super) fn policies(policies: Vec<PolicyReport>, wanted: &Wanted<'_>) -> anyh
 }
 
 pub(super) fn knobs(knobs: Knobs, wanted: &Wanted<'_>) -> anyhow::Result<Listing> {
-    // A tier's name is its subject.
-    let name = |knob: &KnobReport| if knob.pod.is_empty() { knob.subject.clone() } else { knob.pod.clone() };
-    let held = wanted.of("pod or tier", knobs.held, name, |knob| Some(knob.policy.clone()))?;
-    let is_wanted = Wanted { names: &[], ..*wanted };
-    let of_pod =
-        |refusal: &RefusalReport| if refusal.pod.is_empty() { refusal.subject.clone() } else { refusal.pod.clone() };
-    let mut refused = is_wanted.of("pod or tier", knobs.refused, of_pod, |refusal| Some(refusal.policy.clone()))?;
-    if !wanted.names.is_empty() {
-        refused.retain(|refusal| wanted.names.iter().any(|name| of_pod(refusal).ends_with(name.as_str())));
-    }
-    let of_remark =
-        |remark: &RemarkReport| if remark.pod.is_empty() { remark.subject.clone() } else { remark.pod.clone() };
-    let mut remarks = is_wanted.of("pod or tier", knobs.remarks, of_remark, |remark| Some(remark.policy.clone()))?;
-    if !wanted.names.is_empty() {
-        remarks.retain(|remark| wanted.names.iter().any(|name| of_remark(remark).ends_with(name.as_str())));
-    }
+    let Knobs { held, refused, remarks } = knobs;
+    let of_held = |knob: &KnobReport| name(&knob.pod, &knob.subject);
+    let of_refused = |refusal: &RefusalReport| name(&refusal.pod, &refusal.subject);
+    let of_remark = |remark: &RemarkReport| name(&remark.pod, &remark.subject);
+    let named = held.iter().map(of_held).chain(refused.iter().map(of_refused)).chain(remarks.iter().map(of_remark));
+    // A pod may have only settings that are not in force.
+    wanted.check_names("pod or tier", &named.collect::<Vec<_>>())?;
+    let held = wanted.select(held, of_held, |knob| Some(knob.policy.clone()));
+    let refused = wanted.select(refused, of_refused, |refusal| Some(refusal.policy.clone()));
+    let remarks = wanted.select(remarks, of_remark, |remark| Some(remark.policy.clone()));
     let value = |knob: &KnobReport| {
         if wanted.is_wide { value_of(knob.value) } else { amount(&knob.knob, knob.value) }
     };
@@ -184,6 +178,11 @@ pub(super) fn knobs(knobs: Knobs, wanted: &Wanted<'_>) -> anyhow::Result<Listing
         more.push_str(&print::table(&["subject", "knob", "policy", "why"], rows));
     }
     Ok(Listing { head, rows, more, document: document(&Knobs { held, refused, remarks })? })
+}
+
+/// The pod, or the subject where there is none, such as a tier.
+fn name(pod: &str, subject: &str) -> String {
+    if pod.is_empty() { subject } else { pod }.to_owned()
 }
 
 pub(super) fn classes(classes: Vec<ClassReport>, wanted: &Wanted<'_>) -> anyhow::Result<Listing> {
@@ -300,4 +299,47 @@ pub(super) fn problems(problems: Vec<String>, wanted: &Wanted<'_>) -> anyhow::Re
     let rows = problems.iter().map(|problem| vec![problem.clone()]).collect();
     let more = if problems.is_empty() { "no problems\n".to_owned() } else { String::new() };
     Ok(Listing { head: Vec::new(), rows, more, document: document(&problems)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn knobs_that_are_not_in_force_are_found_by_the_same_names() {
+        let refused = |pod: &str, subject: &str| {
+            json!({
+                "subject": subject, "pod": pod, "knob": "memory.high", "wanted": 4096, "policy": "memory-qos",
+                "kind": "unavailable", "why": "there is no such file", "since": "2026-11-26T08:00:00Z",
+            })
+        };
+        let remark = |pod: &str, subject: &str| json!({"subject": subject, "pod": pod, "knob": "memory.low", "policy": "memory-qos", "why": "no request"});
+        let all = json!({
+            "held": [],
+            "refused": [refused("shop/web", "pod shop/web"), refused("shop/myweb", "pod shop/myweb")],
+            "remarks": [remark("", "tier burstable"), remark("shop/db", "pod shop/db")],
+        });
+        let listed = |name: &str| {
+            let names = [name.to_owned()];
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            let wanted = Wanted { names: &names, namespace: None, policy: None, is_wide: false, now };
+            knobs(serde_json::from_value(all.clone()).unwrap(), &wanted).map(|listing| listing.document)
+        };
+        for (name, refused, remarks) in [
+            ("web", vec!["pod shop/web"], vec![]),
+            ("shop/myweb", vec!["pod shop/myweb"], vec![]),
+            ("tier burstable", vec![], vec!["tier burstable"]),
+            ("db", vec![], vec!["pod shop/db"]),
+        ] {
+            let document = listed(name).unwrap();
+            for (list, expected) in [("refused", refused), ("remarks", remarks)] {
+                let subjects: Vec<_> = document[list].as_array().unwrap().iter().map(|row| &row["subject"]).collect();
+                assert_eq!(subjects, expected, "{name}: {list}");
+            }
+        }
+        let error = listed("eb").unwrap_err().to_string();
+        assert!(error.starts_with("no pod or tier `eb`; the nearest is `"), "{error}");
+    }
 }
