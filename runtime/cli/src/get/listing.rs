@@ -24,6 +24,12 @@ impl Listing {
         }
         print::table(&self.head, self.rows.iter().cloned()) + &self.more
     }
+
+    /// The cells of a row without those of these columns.
+    pub(super) fn lasting<'a>(&self, row: &'a [String], without: &[&str]) -> Vec<&'a String> {
+        let is_lasting = |place: usize| self.head.get(place).is_none_or(|title| !without.contains(title));
+        row.iter().enumerate().filter(|(place, _)| is_lasting(*place)).map(|(_, cell)| cell).collect()
+    }
 }
 
 /// The selection of rows, and how they are shown.

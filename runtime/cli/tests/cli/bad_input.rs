@@ -189,6 +189,7 @@ fn flags_that_make_no_sense_end_with_2() {
         &["plan", "--facts", "-", "-o", "xml"],
         &["replay"],
         &["get", "secrets"],
+        &["get", "pods", "--watch", "-o", "json"],
         &["agent"],
         &["agent", "--pods", "/tmp", "--tick-millis", "1"],
         &["agent", "--pods", "/tmp", "--metrics-listen", "everywhere"],
