@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use jiff::SignedDuration;
 use qosm_agent::config::MountPoint;
 use qosm_terminal::log::LogFormat;
 use qosm_terminal::manual::ManualArgs;
@@ -299,6 +300,26 @@ fn resource_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// Parses a duration above 0.
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    let above = text.parse::<SignedDuration>().ok().filter(SignedDuration::is_positive);
+    above.ok_or_else(|| "expected a duration above 0, such as 90s, 30m or 24h".to_owned())
+}
+
+/// Parses the time between two updates of a screen or page.
+fn interval(text: &str) -> Result<SignedDuration, String> {
+    let enough = |interval: &SignedDuration| *interval >= SignedDuration::from_millis(200);
+    let interval = text.parse::<SignedDuration>().ok().filter(enough);
+    interval.ok_or_else(|| "expected a duration of at least 200ms, such as 2s".to_owned())
+}
+
+/// Parses the time to wait, of which 0 means that nothing is waited for.
+fn wait(text: &str) -> Result<SignedDuration, String> {
+    let enough = |wait: &SignedDuration| !wait.is_negative();
+    let wait = text.parse::<SignedDuration>().ok().filter(enough);
+    wait.ok_or_else(|| "expected a duration of 0 or more, such as 90s or 10m".to_owned())
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolloutCommand {
     /// Show how many nodes run which digest of a module, and why other nodes do not run it yet.
@@ -313,8 +334,8 @@ pub(crate) struct RolloutArgs {
     /// Name of the PolicyModule.
     pub(crate) module: String,
     /// Maximum time to wait for the rollout, such as 90s or 10m.
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) wait: Option<jiff::SignedDuration>,
+    #[arg(long, value_name = "DURATION", value_parser = wait)]
+    pub(crate) wait: Option<SignedDuration>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     #[command(flatten)]

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use qosm_cluster::fleet::{self, FleetError};
 use qosm_cluster::policy_module::{PolicyModule, PolicyModuleStatus};
 use qosm_terminal::{Answer, block_on, print};
@@ -13,8 +12,7 @@ use crate::args::{Output, RolloutArgs};
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
-    let wait = args.wait.map(Duration::try_from).transpose().context("--wait is negative")?;
-    let until = Instant::now() + wait.unwrap_or_default();
+    let until = Instant::now() + args.wait.unwrap_or_default().unsigned_abs();
     let (module, status) = block_on(async {
         let fleet = fleet::Fleet::connect(args.cluster.kubeconfig.as_deref()).await?;
         loop {

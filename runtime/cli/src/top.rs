@@ -34,22 +34,21 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Answer> {
     if is_once {
         let moment = match &args.replay {
             Some(path) => last_of(path, args)?,
-            None => next_of(&args.socket.admin_socket, interval(args))?,
+            None => next_of(&args.socket.admin_socket, args.interval.unsigned_abs())?,
         };
         return print_once(&moment, &filter, args.sort, args.output.output);
     }
     let (title, most) = match &args.replay {
         Some(path) => (path.display().to_string(), MOST_RECORDED),
-        None => (args.title.clone().unwrap_or_else(|| "qosm top".to_owned()), moments_within(PAST, interval(args))),
+        None => (
+            args.title.clone().unwrap_or_else(|| "qosm top".to_owned()),
+            moments_within(PAST, args.interval.unsigned_abs()),
+        ),
     };
     let mut screen = Screen::new(title, filter, args.sort, most);
     let moments = source(args)?;
     show(&mut screen, &moments)?;
     Ok(Answer::Good)
-}
-
-fn interval(args: &TopArgs) -> Duration {
-    args.interval.unsigned_abs().max(Duration::from_millis(200))
 }
 
 fn moments_within(time: Duration, interval: Duration) -> usize {
@@ -73,7 +72,7 @@ fn source(args: &TopArgs) -> anyhow::Result<Receiver<News>> {
             });
         }
         None => {
-            let (socket, interval) = (args.socket.admin_socket.clone(), interval(args));
+            let (socket, interval) = (args.socket.admin_socket.clone(), args.interval.unsigned_abs());
             // A missing agent at the start is an error of the command.
             let first: NodeUsage = usage(&socket)?;
             std::thread::spawn(move || ask(&socket, interval, first, &news));

@@ -106,7 +106,7 @@ fn start(args: &UiArgs, shown: &Shown) -> anyhow::Result<()> {
         None => {
             let (socket, interval) = (args.socket.admin_socket.clone(), args.interval.unsigned_abs());
             let first = usage(&socket)?;
-            std::thread::spawn(move || ask(&socket, interval.max(Duration::from_millis(200)), first, &shown));
+            std::thread::spawn(move || ask(&socket, interval, first, &shown));
         }
     }
     Ok(())

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
+use jiff::SignedDuration;
 use qosm_terminal::OutputArgs;
 use qosm_watch::table::Order;
 
-use super::{ModuleArgs, SocketArgs};
+use super::{ModuleArgs, SocketArgs, duration, interval};
 use crate::completions::{names, namespaces, pods, policies};
 
 /// Verbs that query a running agent.
@@ -115,8 +116,8 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     pub(crate) once: bool,
     /// Time between two updates, at least 200ms.
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub(crate) interval: jiff::SignedDuration,
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
+    pub(crate) interval: SignedDuration,
     /// Show only pods of this namespace.
     #[arg(short, long, value_name = "NAMESPACE", add = ArgValueCandidates::new(namespaces))]
     pub(crate) namespace: Option<String>,
@@ -150,8 +151,8 @@ pub(crate) struct UiArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
     /// Time between two updates, at least 200ms.
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub(crate) interval: jiff::SignedDuration,
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = interval)]
+    pub(crate) interval: SignedDuration,
 }
 
 /// Parses the order of a list; the keys of `qosm top` go through the same orders.
@@ -165,8 +166,8 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
     /// Maximum duration, such as 90s or 5m. Default: until interrupted.
-    #[arg(long = "for", value_name = "DURATION")]
-    pub(crate) duration: Option<jiff::SignedDuration>,
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    pub(crate) duration: Option<SignedDuration>,
     /// Maximum number of ticks. The first line, the facts, is not a tick.
     #[arg(long, value_name = "TICKS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_ticks: Option<u64>,
@@ -276,8 +277,8 @@ pub(crate) struct PauseArgs {
     #[arg(add = ArgValueCandidates::new(pods))]
     pub(crate) pod: String,
     /// Duration of the pause, such as 30m or 2h. Default: until `qosm resume`.
-    #[arg(long = "for", value_name = "DURATION")]
-    pub(crate) duration: Option<jiff::SignedDuration>,
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    pub(crate) duration: Option<SignedDuration>,
     #[command(flatten)]
     pub(crate) socket: SocketArgs,
 }

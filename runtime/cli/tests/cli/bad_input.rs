@@ -228,6 +228,23 @@ fn flags_that_make_no_sense_end_with_2() {
 }
 
 #[test]
+fn durations_are_above_0_and_an_update_takes_its_time() {
+    let above = "expected a duration above 0, such as 90s, 30m or 24h";
+    for (args, words) in [
+        (&["pause", "default/web", "--for=-5m"][..], above),
+        (&["pause", "default/web", "--for=0s"], above),
+        (&["pause", "default/web", "--for", "a while"], above),
+        (&["record", "--for=-2s"], above),
+        (&["record", "--for", "0s"], above),
+        (&["top", "--interval", "10ms"], "expected a duration of at least 200ms, such as 2s"),
+        (&["ui", "--interval=-2s"], "expected a duration of at least 200ms, such as 2s"),
+        (&["rollout", "status", "cpu-burst", "--wait=-1s"], "expected a duration of 0 or more, such as 90s or 10m"),
+    ] {
+        run(args, "").says(2, &[words]);
+    }
+}
+
+#[test]
 fn a_policy_configuration_that_does_not_fit_is_reported_by_field() {
     for (config, field) in [
         (
