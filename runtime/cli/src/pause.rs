@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use qosm_agent::admin::{PauseRequest, Paused, PodQuery, PolicyQuery};
+use qosm_agent::report::PodReport;
 use qosm_terminal::{Answer, Usage, print};
 
 use crate::args::{HoldArgs, PauseArgs, ResumeArgs, SocketArgs};
@@ -25,9 +26,24 @@ pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<Answer> {
 
 pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<Answer> {
     let pod = full_name(&args.pod)?;
-    client::post(&args.socket.admin_socket, "/v1/resume", &PodQuery { pod: pod.to_owned() })?;
+    let socket = &args.socket.admin_socket;
+    client::post(socket, "/v1/resume", &PodQuery { pod: pod.to_owned() })?;
+    let pods: Vec<PodReport> = client::get(socket, "/v1/pods")?;
+    if let Some(by) = pods.into_iter().find(|report| report.pod == pod).and_then(|report| report.paused) {
+        anyhow::bail!("{}", still_paused(pod, &by));
+    }
     print::text(&format!("{pod}: resumed\n"))?;
     Ok(Answer::Good)
+}
+
+/// Explains a pause that is not the operator's.
+fn still_paused(pod: &str, by: &str) -> String {
+    let way_out = if by.starts_with("by annotation") {
+        "remove its annotation qosm.io/paused (qosm.io/hold by its old name)"
+    } else {
+        "see `protectedNamespaces` in the agent's configuration"
+    };
+    format!("{pod} is still paused {by}: {way_out}")
 }
 
 /// The old name of [`pause`] and, with `--lift`, of [`resume`].
@@ -51,4 +67,25 @@ pub(crate) fn retry(policy: &str, socket: &SocketArgs) -> anyhow::Result<Answer>
     client::post(&socket.admin_socket, "/v1/retry", &PolicyQuery { policy: policy.to_owned() })?;
     print::text(&format!("{policy}: tried again at the next tick; see `qosm get policies`\n"))?;
     Ok(Answer::Good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_goes_on_is_explained_by_its_source() {
+        for (by, expected) in [
+            (
+                "by annotation",
+                "shop/web is still paused by annotation: remove its annotation qosm.io/paused (qosm.io/hold by its old name)",
+            ),
+            (
+                "by the guard rail protectedNamespaces",
+                "shop/web is still paused by the guard rail protectedNamespaces: see `protectedNamespaces` in the agent's configuration",
+            ),
+        ] {
+            assert_eq!(still_paused("shop/web", by), expected);
+        }
+    }
 }

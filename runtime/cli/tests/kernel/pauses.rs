@@ -42,3 +42,17 @@ fn nothing_is_written_to_a_paused_pod() {
     assert!(good, "{done}");
     assert_eq!(node.cgroups.knobs(), before);
 }
+
+#[test]
+fn a_resume_fails_while_an_annotation_pauses_the_pod() {
+    let node = Node::new();
+    node.pod(&json!({"qosm.io/paused": true}));
+    let agent = Agent::start(&node);
+    wait_until("the pause to be reported", || agent.explain()["pod"]["paused"] == "by annotation");
+    let error = agent.try_ask(&["resume", "default/web"]).unwrap_err();
+    assert!(error.contains("default/web is still paused by annotation"), "{error}");
+    node.pod(&json!({}));
+    wait_until("the end of the pause", || agent.explain()["pod"]["paused"].is_null());
+    assert!(agent.ask(&["resume", "default/web"]).unwrap().contains("resumed"));
+    agent.terminate();
+}
