@@ -1,7 +1,9 @@
 //! `qosm record`: records what a running agent sees.
 
+use std::fs::File;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use anyhow::Context;
 use qosm_terminal::Answer;
@@ -12,9 +14,7 @@ use crate::client::EndedBy;
 
 pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<Answer> {
     let out: Box<dyn Write> = match &args.file {
-        Some(path) => {
-            Box::new(std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
-        }
+        Some(path) => Box::new(Replacing::open(path)?),
         None => Box::new(std::io::stdout().lock()),
     };
     let at_most = args.duration.map(|duration| duration.unsigned_abs());
@@ -29,6 +29,35 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<Answer> {
         return Ok(Answer::Bad);
     }
     Ok(Answer::Good)
+}
+
+/// A file whose earlier content goes with the first write: without an agent that answers, an earlier recording stays.
+struct Replacing {
+    file: File,
+    is_begun: bool,
+}
+
+impl Replacing {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { file, is_begun: false })
+    }
+}
+
+impl Write for Replacing {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // A pipe or a terminal has no length.
+        if !self.is_begun && self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.is_begun = true;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// Writes only whole lines, up to the bounds: the input may be cut anywhere.
@@ -123,5 +152,17 @@ mod tests {
     fn facts_that_are_too_large_are_said_to_be() {
         let message = "the facts alone are 8 bytes, more than --max-size 7; nothing was recorded";
         assert_eq!(record(5, Some(7), None), Err(message.to_owned()));
+    }
+
+    #[test]
+    fn an_earlier_recording_stays_until_the_first_line_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.jsonl");
+        std::fs::write(&path, "{earlier}\n{1}\n").unwrap();
+        let mut file = Replacing::open(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{earlier}\n{1}\n");
+        file.write_all(b"{now}\n").unwrap();
+        file.write_all(b"{2}\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{now}\n{2}\n");
     }
 }
