@@ -1,8 +1,7 @@
 //! `qosm plan`: what would be written.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use qosm_agent::config::{AgentConfig, PolicyConfig};
 use qosm_agent::replay::event_line;
 use qosm_agent::{Agent, AgentOptions, LoadedPolicy, Mode, Now, Sources, load};
@@ -20,11 +19,8 @@ use crate::{host, modules};
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
     let facts = args.facts.as_deref().map(read_facts).transpose()?;
-    let mut files = Vec::new();
-    for path in args.pods.iter().chain(&args.config) {
-        files.extend(manifests(path)?);
-    }
-    let objects = Folder::open(None, files)?.poll().unwrap_or_default();
+    let paths = args.pods.iter().chain(&args.config).cloned().collect();
+    let objects = Folder::open(None, paths)?.poll().unwrap_or_default();
     let engine = Engine::new()?;
     let mut config: AgentConfig = args.agent_config.as_deref().map(document::read).transpose()?.unwrap_or_default();
     let said = match &facts {
@@ -124,21 +120,4 @@ impl<'a> Loader<'a> {
         let artifacts = &mut load::NoArtifacts;
         Ok(load::load(self.engine, entry, &self.dir, artifacts, self.cache.as_ref(), &self.compiler)?)
     }
-}
-
-/// The manifests of a folder, in the order of their names, or the file that the path names.
-fn manifests(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(path).with_context(|| format!("cannot list {}", path.display()))? {
-        let path = entry?.path();
-        let name = path.extension().and_then(|extension| extension.to_str());
-        if matches!(name, Some("yaml" | "yml" | "json")) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }

@@ -90,6 +90,27 @@ fn objects_that_cannot_be_read_are_reported_and_the_others_count() {
     }
 }
 
+/// As in the agent, which reads neither hidden files nor subfolders, and goes on where a link leads nowhere.
+#[test]
+fn a_plan_reads_of_a_folder_what_the_agent_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, name: &str| {
+        let annotations = json!({"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#});
+        let mut manifest = pod(name, &annotations, &json!([limited("a", "1")]));
+        manifest["kind"] = json!("Pod");
+        std::fs::write(folder.path().join(file), manifest.to_string()).unwrap();
+    };
+    write("web.json", "web");
+    write(".web.json.swp.json", "hidden");
+    std::fs::create_dir(folder.path().join("older.yaml")).unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.path().join("lost.yaml")).unwrap();
+    let pods = folder.path().display().to_string();
+    let facts = json!({"policies": [{"name": "cpu-burst"}]}).to_string();
+    let planned = run(&["plan", "--facts", "-", "--pods", &pods, "-o", "json"], &facts);
+    planned.says(1, &["lost.yaml: it is a link that leads nowhere"]);
+    assert_eq!(planned.rows(), ["container default/web/a cpu.burst 100000", "pod default/web cpu.burst 100000"]);
+}
+
 #[test]
 fn a_recording_that_is_cut_off_names_the_line() {
     let facts = json!({"pods": [pod("web", &json!({}), &json!([limited("a", "1")]))]});
