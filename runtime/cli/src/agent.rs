@@ -45,12 +45,13 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     }
     let owner = owner(&args.kubernetes, &mut config)?;
     let from_file = std::mem::take(&mut config.policies);
+    if let Some(file) = &args.agent_config {
+        check_entries(&from_file).map_err(|Usage(error)| Usage(format!("{}: policies: {error}", file.display())))?;
+    }
     // In Kubernetes, policies come from PolicyModules; no default policy runs by itself.
     let entries = modules::entries_with_shadows(&args.modules, &args.shadows, from_file, !args.kubernetes.kubernetes)?;
-
-    for entry in &entries {
-        entry.granted()?;
-    }
+    check_entries(&entries)?;
+    let folder = args.pods.clone().map(|pods| Folder::open(pods, args.config.clone())).transpose()?;
     let default_modules = default_dir(args.modules.module_dir.as_deref());
     // Landlock allows only paths that exist, so these are created first. From here on the agent has what it needs and no more.
     let cache = cache(&args.state_dir.join("modules"))?;
@@ -138,10 +139,8 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
         tracing::warn!("not root: cgroups can mostly not be written; `qosm doctor` says what works here");
     }
     let version = env!("CARGO_PKG_VERSION");
-    let ended = match (&args.pods, &args.kubernetes.node_name) {
-        (Some(pods), _) => {
-            let folder = Folder::open(pods.clone(), args.config.clone())
-                .with_context(|| format!("cannot watch the folder of pods {}", pods.display()))?;
+    let ended = match (folder, &args.kubernetes.node_name) {
+        (Some(folder), _) => {
             tracing::info!(version, policies = count, "agent runs");
             serve(agent, folder, &loader, &args, requests, &received)
         }
@@ -196,16 +195,22 @@ fn entries_file(args: &AgentArgs) -> Option<EntriesFile> {
         let read = || -> anyhow::Result<Vec<PolicyConfig>> {
             let config: AgentConfig = document::read(&path)?;
             let entries = modules::entries_with_shadows(&modules, &shadows, config.policies, with_defaults)?;
-            for (place, entry) in entries.iter().enumerate() {
-                entry.granted()?;
-                if entries.iter().take(place).any(|other| other.name == entry.name) {
-                    anyhow::bail!("policy `{}` is configured twice; give one of them another name", entry.name);
-                }
-            }
+            check_entries(&entries)?;
             Ok(entries)
         };
         read().map_err(|error| format!("{error:#}"))
     }))
+}
+
+/// Checks that each policy has a name of its own, and grants that exist.
+fn check_entries(entries: &[PolicyConfig]) -> Result<(), Usage> {
+    for (place, entry) in entries.iter().enumerate() {
+        entry.granted().map_err(|error| Usage(error.to_string()))?;
+        if entries.iter().take(place).any(|other| other.name == entry.name) {
+            return Err(Usage(format!("policy `{}` is configured twice; give one of them another name", entry.name)));
+        }
+    }
+    Ok(())
 }
 
 fn serve(

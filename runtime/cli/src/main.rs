@@ -70,5 +70,5 @@ fn main() -> ExitCode {
         Command::MovePages(args) => mover::run(&args),
         Command::CompileModule => return qosm_engine::compile_child_main(),
     };
-    qosm_terminal::end(answer, qosm_replay::is_usage)
+    qosm_terminal::end(answer, |error| qosm_replay::is_usage(error) || error.is::<qosm_cluster::FolderError>())
 }

@@ -3,7 +3,6 @@
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use anyhow::Context;
 use qosm_agent::facts::Facts;
 use qosm_agent::replay::{Outcome, Replay, ReplayError, TickLine};
 use qosm_agent::{LoadedPolicy, Mode};
@@ -15,7 +14,7 @@ use qosm_terminal::{Answer, Output, Usage};
 ///
 /// # Errors
 ///
-/// When the recording cannot be read, or standard output cannot be written; [`Usage`] for an invalid line.
+/// When standard output cannot be written; [`Usage`] if the recording cannot be read, or a line is invalid.
 pub fn play(
     facts: &Facts,
     recording: Recording,
@@ -63,14 +62,14 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// When it cannot be read; [`Usage`] if it is empty or its first line holds no facts.
+    /// [`Usage`] if it cannot be read, is empty, or its first line holds no facts.
     #[expect(clippy::disallowed_methods, reason = "a command reads the file that was typed")]
     pub fn open(path: &Path) -> anyhow::Result<(Facts, Self)> {
         let shown = path.display().to_string();
         let reader: Box<dyn BufRead + Send> = if path.as_os_str() == "-" {
             Box::new(std::io::BufReader::new(std::io::stdin()))
         } else {
-            let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+            let file = std::fs::File::open(path).map_err(|error| unreadable(&shown, &error))?;
             Box::new(std::io::BufReader::new(file))
         };
         let lines =
@@ -79,7 +78,7 @@ impl Recording {
         let first = recording.lines.next();
         let (number, first) =
             first.ok_or_else(|| Usage(format!("{}: empty; the first line must be the facts", recording.shown)))?;
-        let first = first.with_context(|| format!("cannot read {}", recording.shown))?;
+        let first = first.map_err(|error| unreadable(&recording.shown, &error))?;
         let facts =
             Facts::from_recording(&first).map_err(|error| recording.wrong(number, &format!("the facts: {error}")))?;
         Ok((facts, recording))
@@ -93,14 +92,14 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or `show` fails; [`Usage`] with the line's number if the line is no tick, or cannot be played.
+    /// When `show` fails; [`Usage`] if it cannot be read, and with the line's number if the line is no tick, or cannot be played.
     pub fn play<T>(
         mut self,
         mut play: impl FnMut(&TickLine) -> Result<T, ReplayError>,
         mut show: impl FnMut(&T) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         while let Some((number, line)) = self.lines.next() {
-            let line = line.with_context(|| format!("cannot read {}", self.shown))?;
+            let line = line.map_err(|error| unreadable(&self.shown, &error))?;
             let tick: TickLine = serde_json::from_str(&line).map_err(|error| self.wrong(number, &error))?;
             let outcome =
                 play(&tick).map_err(|error| self.wrong(number, &format!("{:#}", anyhow::Error::from(error))))?;
@@ -108,6 +107,10 @@ impl Recording {
         }
         Ok(())
     }
+}
+
+fn unreadable(shown: &str, error: &std::io::Error) -> Usage {
+    Usage(format!("cannot read {shown}: {error}"))
 }
 
 fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {

@@ -178,8 +178,8 @@ fn what_has_ended_or_waits_is_reported_to_have_no_cgroup() {
 #[test]
 fn what_is_not_there_is_named_with_a_way_out() {
     run(&["plan", "--facts", "/nowhere/facts.yaml"], "").says(2, &["/nowhere/facts.yaml"]);
-    run(&["plan", "--facts", "-", "--pods", "/nowhere/pods"], "{}").says(1, &["/nowhere/pods"]);
-    run(&["replay", "/nowhere/x.jsonl"], "").says(1, &["/nowhere/x.jsonl"]);
+    run(&["plan", "--facts", "-", "--pods", "/nowhere/pods"], "{}").says(2, &["/nowhere/pods"]);
+    run(&["replay", "/nowhere/x.jsonl"], "").says(2, &["/nowhere/x.jsonl"]);
     run(&["plan", "--facts", "-", "--policy", "cache-guard"], "{}")
         .says(1, &["cache-guard", "cache-guard.wasm", "make build"]);
     run(&["plan", "--facts", "-", "--policy", "x=/nowhere/x.wasm"], "{}").says(1, &["policy `x`", "/nowhere/x.wasm"]);
@@ -246,6 +246,33 @@ fn flags_that_make_no_sense_end_with_2() {
         assert_eq!(asked.code, 2, "{args:?}: {asked:#?}");
         assert!(!asked.stderr.is_empty() && asked.stdout.is_empty(), "{args:?}: {asked:#?}");
     }
+}
+
+#[test]
+fn files_that_cannot_be_used_end_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    std::fs::create_dir(folder.path().join("pods")).unwrap();
+    write("grants.yaml", b"policies: [{name: cpu-burst, grants: [bogus]}]");
+    write("twice.yaml", b"policies: [{name: cpu-burst}, {name: cpu-burst}]");
+    write("binary", b"\xff\xfe\x00");
+    let (pods, state, nope) = (path("pods"), path("state"), path("nope.yaml"));
+    let agent = ["agent", "--pods", &pods, "--state-dir", &state];
+    let (grants, twice, binary) = (path("grants.yaml"), path("twice.yaml"), path("binary"));
+    for (args, words) in [
+        ([&agent[..], &["--agent-config", &grants]].concat(), ["grants.yaml: policies: policy `cpu-burst`", "`bogus`"]),
+        ([&agent[..], &["--agent-config", &twice]].concat(), ["twice.yaml: policies: policy `cpu-burst`", "twice;"]),
+        ([&agent[..], &["--grant", "cpu-burst=bogus"]].concat(), ["policy `cpu-burst`: grants", "`bogus`"]),
+        ([&agent[..], &["--config", &nope]].concat(), ["nope.yaml cannot be read", "No such file"]),
+        (vec!["plan", "--config", &nope], ["nope.yaml cannot be read", "No such file"]),
+        (vec!["plan", "--pods", &nope], ["nope.yaml cannot be read", "No such file"]),
+        (vec!["replay", &nope], ["cannot read ", "No such file"]),
+        (vec!["replay", &binary], ["cannot read ", "UTF-8"]),
+    ] {
+        run(&args, "").says(2, &words);
+    }
+    assert!(!folder.path().join("state").exists(), "an agent that was asked wrongly makes nothing");
 }
 
 #[test]

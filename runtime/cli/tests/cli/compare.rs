@@ -147,7 +147,7 @@ fn what_is_no_version_is_refused_by_name() {
     against(&["--against", &module("memory-qos")]).says(2, &["calls itself `memory-qos`", "NAME=", "cpu-burst"]);
     against(&["--against", "cpu-burst"]).says(2, &["same module", "--against-config"]);
     against(&["--against", "other=x.wasm"]).says(2, &["other", "cpu-burst"]);
-    run(&["replay", "/nowhere/x.jsonl", "--against", &module("cpu-burst")], "").says(1, &["/nowhere/x.jsonl"]);
+    run(&["replay", "/nowhere/x.jsonl", "--against", &module("cpu-burst")], "").says(2, &["/nowhere/x.jsonl"]);
     let flags = ["replay", "-", "--policy", "cpu-burst", "--against", "cpu-burst", "--against-config", "{}"];
     run(&flags, "{}\n{\"window\": 5}\n").says(2, &["line 2", "window"]);
 }

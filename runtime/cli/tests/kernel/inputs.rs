@@ -87,13 +87,11 @@ fn the_last_good_text_counts_after_a_restart_too() {
 #[test]
 fn what_cannot_be_started_with_is_refused_by_name() {
     let node = Node::new();
-    for (flag, path, expected) in [
-        ("--pods", "/nowhere/pods", 1),
-        ("--config", "/nowhere/slo.yaml", 1),
-        ("--agent-config", "/nowhere/agent.yaml", 2),
-    ] {
+    for (flag, path) in
+        [("--pods", "/nowhere/pods"), ("--config", "/nowhere/slo.yaml"), ("--agent-config", "/nowhere/agent.yaml")]
+    {
         let (code, said) = Agent::run_to_end(&node, &[(flag, path)]);
-        assert_eq!(code, Some(expected), "{said}");
+        assert_eq!(code, Some(2), "{said}");
         assert!(said.contains(path), "{said}");
     }
     node.write("agent.json", r#"{"onShutdown": "perhaps"}"#);
