@@ -276,12 +276,25 @@ async fn explain(State(agent): State<Loop>, Query(query): Query<PodQuery>) -> Re
     let pod = query.pod.clone();
     match agent.ask(|reply| Request::Explain(query.pod, reply)).await {
         Ok(Some(explanation)) => Json(explanation).into_response(),
-        Ok(None) => (
-            StatusCode::NOT_FOUND,
-            format!("no pod `{pod}` on this node, or more than one of that name; see `qosm get pods`"),
-        )
-            .into_response(),
+        Ok(None) => match agent.ask(Request::Pods).await {
+            Ok(pods) => {
+                let keys: Vec<String> = pods.into_iter().map(|report| report.pod).collect();
+                (StatusCode::NOT_FOUND, not_one_pod(&pod, &keys)).into_response()
+            }
+            Err(response) => response,
+        },
         Err(response) => response,
+    }
+}
+
+/// Why a name is not that of one pod among `keys`.
+fn not_one_pod(pod: &str, keys: &[String]) -> String {
+    let is_named = |key: &&str| key.split_once('/').is_some_and(|(_, name)| name == pod);
+    let named: Vec<&str> = keys.iter().map(String::as_str).filter(is_named).collect();
+    if named.is_empty() {
+        format!("no pod `{pod}` on this node; see `qosm get pods`")
+    } else {
+        format!("`{pod}` is the name of {}: name one of them", named.join(" and "))
     }
 }
 
@@ -407,6 +420,18 @@ mod tests {
         assert_eq!(bind_admin(&path).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
         drop(first);
         bind_admin(&path).map(drop)
+    }
+
+    #[test]
+    fn a_name_of_several_pods_is_answered_with_their_full_names() {
+        let keys = ["default/web", "other/web", "other/myweb"].map(str::to_owned);
+        for (pod, expected) in [
+            ("web", "`web` is the name of default/web and other/web: name one of them"),
+            ("db", "no pod `db` on this node; see `qosm get pods`"),
+            ("default/myweb", "no pod `default/myweb` on this node; see `qosm get pods`"),
+        ] {
+            assert_eq!(not_one_pod(pod, &keys), expected);
+        }
     }
 
     #[test]
