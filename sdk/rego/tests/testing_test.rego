@@ -3,6 +3,7 @@ package qosm.lib.testing_test
 import data.qosm.lib.classes
 import data.qosm.lib.knobs
 import data.qosm.lib.report
+import data.qosm.lib.requests
 import data.qosm.lib.testing
 
 web := testing.pod("default/web", [testing.container("app", {"cpuLimitMilli": 2000})], {"labels": {"app": "web"}})
@@ -79,15 +80,67 @@ test_each_fault_is_told if {
 		"there is no pod default/db": report.warning({"id": "default/db"}, "Near", "near"),
 		"there is no knob cpu.wait": knobs.hold(app, "cpu.wait", 10, "why"),
 		"the METADATA do not grant memory-protection": knobs.hold(app, "memory.min", 0, "why"),
-		"the METADATA do not grant page-migration": knobs.move_pages(app, [0], [1], 1, "why"),
+		"the METADATA do not grant eviction": requests.evict(web, "Full", "full"),
 		"cpu.weight cannot be 10.5": knobs.hold(app, "cpu.weight", 10.5, "why"),
 		"cpu.weight cannot be -1": knobs.hold(app, "cpu.weight", -1, "why"),
 		"cpu.weight is held without a reason": knobs.hold(app, "cpu.weight", 10, ""),
 		"class be is defined without a reason": classes.define("be", {}, ""),
 		"there is no class be": classes.assign(app, "be", "why"),
+		"there is no knob cpu.wieght": {"remark": "cpu.wieght", "container": app.id, "reason": "why"},
+		"a remark on cpu.weight is made without a reason": {"remark": "cpu.weight", "container": app.id},
+		"example.com/gpu is published without a reason": requests.publish("example.com/gpu", 1, ""),
+		"a migration of default/web/app is started without a reason": knobs.move_pages(app, [0], [1], 1, ""),
+		"event Near has no message": {"event": "Near", "pod": web.id},
+		"cpu.weight cannot be 0": knobs.hold(app, "cpu.weight", 0, "why"),
+		"cpu.weight cannot be 10001": knobs.hold(app, "cpu.weight", 10001, "why"),
+		"cpu.weight cannot be \"5\"": knobs.hold(app, "cpu.weight", "5", "why"),
+		"cpu.weight cannot be \"max\"": knobs.hold(app, "cpu.weight", "max", "why"),
+		"cpu.weight cannot be true": knobs.hold(app, "cpu.weight", true, "why"),
+		"cpu.idle cannot be 2": knobs.hold(app, "cpu.idle", 2, "why"),
+		"cpuset.cpus cannot be \"0-3\"": knobs.hold(app, "cpuset.cpus", "0-3", "why"),
+		"cpuset.cpus cannot be []": knobs.hold(app, "cpuset.cpus", [], "why"),
 	} {
-		testing.faults({setting}, ["cpu-weight", "resctrl-allocation", "pod-event"]) == {fault} with input as facts
+		grants := [
+			"cpu-weight",
+			"cpuset",
+			"page-migration",
+			"resctrl-allocation",
+			"pod-event",
+			"node-resource",
+			"tiers",
+		]
+		testing.faults({setting}, grants) == {fault} with input as facts
 	}
+}
+
+test_values_that_the_agent_accepts_have_no_faults if {
+	settings := {
+		knobs.hold(app, "cpu.weight", {"shares": 2}, "why"),
+		knobs.hold(app, "cpu.idle", true, "why"),
+		knobs.hold(web, "cpu.idle", false, "why"),
+		knobs.hold(app, "cpu.bvt_warp_ns", -1, "why"),
+		knobs.hold(app, "memory.high", "max", "why"),
+		knobs.hold(web, "memory.max", 9223372036854775807, "why"),
+		knobs.hold(app, "cpuset.cpus", {0, 1}, "why"),
+		knobs.hold_node("vm.watermark_scale_factor", 50, "why"),
+		{"remark": "cpu.weight", "tier": "besteffort", "reason": "why"},
+	}
+	grants := ["cpu-weight", "cpu-identity", "memory-protection", "memory-limit", "cpuset", "node-knobs"]
+	testing.faults(settings, grants) == set() with input as facts
+}
+
+test_a_tier_needs_its_grant if {
+	told := testing.faults({knobs.hold("besteffort", "cpu.weight", 10, "why")}, ["cpu-weight"]) with input as facts
+	told == {"the METADATA do not grant tiers"}
+}
+
+test_two_values_of_a_knob_of_the_node_are_told if {
+	settings := {
+		knobs.hold_node("vm.watermark_scale_factor", 50, "why"),
+		knobs.hold_node("vm.watermark_scale_factor", 60, "why not"),
+	}
+	told := testing.faults(settings, ["node-knobs"]) with input as facts
+	told == {"vm.watermark_scale_factor of node is to be 50 and 60"}
 }
 
 test_a_contradiction_is_told_once if {

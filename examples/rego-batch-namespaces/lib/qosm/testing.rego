@@ -143,15 +143,14 @@ held_on_device(settings, target, device, knob) := setting.value if {
 	some setting in settings
 	setting.knob == knob
 	setting.device == device
-	target == holder(setting)
+	target in targets(setting)
 }
 
-holder(setting) := setting[kind] if some kind in ["container", "pod", "tier"]
+target_fields := ["container", "pod", "tier"]
 
-holder(setting) := "node" if {
-	setting.device
-	every kind in ["container", "pod", "tier"] { not setting[kind] }
-}
+targets(setting) := {"node"} if {
+	every kind in target_fields { not setting[kind] }
+} else := {setting[kind] | some kind in target_fields}
 
 # METADATA
 # description: 'All knobs that `settings` hold, one line each: "container default/web/app cpu.weight 10".'
@@ -194,6 +193,7 @@ faults(settings, grants) := union({
 	twofold(settings),
 	undefined_classes(settings),
 	silent(settings),
+	incomplete(settings),
 })
 
 strangers(settings) := {text.line(["there is no ", kind, " ", id]) |
@@ -219,7 +219,8 @@ container_ids := {one.id | some one in input.pods[_].containers}
 
 misspelt(settings) := {text.line(["there is no knob ", name]) |
 	some setting in settings
-	name := setting.knob
+	some field in ["knob", "remark"]
+	name := setting[field]
 	not knobs.grants[name]
 }
 
@@ -231,6 +232,7 @@ ungranted(settings, grants) := {text.line(["the METADATA do not grant ", grant])
 
 needed(setting) := union({
 	{grant | grant := knobs.grants[setting.knob]},
+	tiers_grant(setting),
 	{"pod-event" | setting.event},
 	{"page-migration" | setting.migrate},
 	{"resctrl-allocation" | setting.class},
@@ -240,29 +242,88 @@ needed(setting) := union({
 	{"eviction" | setting.evict},
 })
 
-impossible(settings) := {text.line([setting.knob, " cannot be ", setting.value]) |
+# A remark on a tier sets nothing.
+tiers_grant(setting) := {"tiers" |
+	setting.knob
+	setting.tier
+}
+
+impossible(settings) := {text.line([setting.knob, " cannot be ", quoted(setting.value)]) |
 	some setting in settings
-	is_number(setting.value)
+	knobs.grants[setting.knob]
 	not possible(setting.knob, setting.value)
 }
 
-possible(_, value) if {
-	value == floor(value)
-	value >= 0
+# A string looks different from the number that it contains.
+quoted(value) := json.marshal(value) if is_string(value)
+
+quoted(value) := value if not is_string(value)
+
+possible(knob, value) if {
+	not knob in {"cpuset.cpus", "cpuset.mems", "io.max", "io.cost.qos", "io.cost.model"}
+	[least, most] := object.get(bounds, knob, [0, 9223372036854775807])
+	whole(value, least, most)
 }
 
-possible("memory.wmark_min_adj", value) if value == floor(value)
+possible(knob, "max") if knob in {"cpu.quota", "memory.high", "memory.max"}
 
-possible("cpu.bvt_warp_ns", value) if value == -1
+possible(knob, value) if {
+	is_boolean(value)
+	bounds[knob] == [0, 1]
+}
+
+possible("cpu.weight", value) if {
+	object.keys(value) == {"shares"}
+	whole(value.shares, 2, 262144)
+}
+
+possible(knob, value) if {
+	most := {"cpuset.cpus": 1023, "cpuset.mems": 62}[knob]
+	count(value) > 0
+	not is_object(value)
+	every number in value { whole(number, 0, most) }
+}
+
+possible(knob, value) if {
+	knob in {"io.max", "io.cost.qos", "io.cost.model"}
+	is_object(value)
+}
+
+whole(value, least, most) if {
+	is_number(value)
+	value == floor(value)
+	value >= least
+	value <= most
+}
+
+# The range of each knob that does not have all whole numbers from 0 on. A range of 0 and 1 is a switch, which can also be true or false.
+bounds := {
+	"cpu.weight": [1, 10000],
+	"io.weight": [1, 10000],
+	"cpu.bvt_warp_ns": [-1, 2],
+	"core_sched.group": [0, 9007199254740991],
+	"memory.wmark_ratio": [0, 4294967295],
+	"memory.wmark_scale_factor": [0, 4294967295],
+	"memory.priority": [0, 4294967295],
+	"memory.wmark_min_adj": [-2147483648, 2147483647],
+	"cpu.idle": [0, 1],
+	"memory.use_priority_oom": [0, 1],
+	"memory.oom.group": [0, 1],
+	"memory.pagecache_limit.enable": [0, 1],
+	"memory.pagecache_limit.sync": [0, 1],
+	"memcg_reaper.reap_background": [0, 1],
+	"kernel.sched_group_identity_enabled": [0, 1],
+	"pagecache_limit.enabled": [0, 1],
+	"kernel.sched_core": [0, 1],
+}
 
 contradictions(settings) := {text.line([knob_of(one), " of ", target, " is to be ", one.value, " and ", other.value]) |
 	some one in settings
-	some kind in ["container", "pod", "tier"]
-	target := one[kind]
 	some other in settings
-	other[kind] == target
 	knob_of(other) == knob_of(one)
+	object.filter(other, target_fields) == object.filter(one, target_fields)
 	one.value < other.value
+	some target in targets(one)
 }
 
 contradicting(settings) := {text.line([target, " is to be in class ", one.assign, " and ", other.assign]) |
@@ -297,4 +358,15 @@ said(setting) := union({
 	{text.line([setting.knob, " is held"]) | setting.knob},
 	{text.line(["class ", setting.class, " is defined"]) | setting.class},
 	{text.line(["class ", setting.assign, " is given"]) | setting.assign},
+	{text.line([setting.publish, " is published"]) | setting.publish},
+	{text.line(["a migration of ", setting.migrate, " is started"]) | setting.migrate},
+	{text.line(["a remark on ", setting.remark, " is made"]) | setting.remark},
 })
+
+incomplete(settings) := {text.line([kind, " ", setting[kind], " has no ", field]) |
+	some setting in settings
+	some kind, fields in {"event": ["pod", "message"], "evict": ["reason", "message"], "reject": ["field", "message"]}
+	setting[kind]
+	some field in fields
+	not is_string(object.get(setting, field, null))
+}
