@@ -39,6 +39,15 @@ test_quantities_are_read_as_kubernetes_writes_them if {
 	units.milli_cpu(1.5) == 1500
 }
 
+test_each_thousandth_of_a_cpu_is_exact if {
+	every milli in numbers.range(1, 4000) {
+		units.milli_cpu(milli / 1000) == milli
+		units.milli_cpu(sprintf("%dm", [milli])) == milli
+	}
+	units.milli_cpu("0.0015") == 1
+	units.milli_cpu(0) == 0
+}
+
 test_what_is_no_quantity_has_no_bytes if {
 	not units.bytes("a lot")
 	not units.bytes("1000m")

@@ -49,7 +49,10 @@ bytes(quantity) := floor(units.parse_bytes(quantity)) if {
 }
 
 # METADATA
-# description: Thousandths of a CPU of a Kubernetes quantity ("250m", "2"), or of a number of CPUs.
-milli_cpu(quantity) := floor(quantity * 1000) if is_number(quantity)
+# description: Thousandths of a CPU of a Kubernetes quantity ("250m", "2"), or of a number of CPUs, rounded down from whole millionths.
+milli_cpu(quantity) := whole_milli(quantity) if is_number(quantity)
 
-milli_cpu(quantity) := floor(units.parse(quantity) * 1000) if is_string(quantity)
+milli_cpu(quantity) := whole_milli(units.parse(quantity)) if is_string(quantity)
+
+# Floats hold few thousandths exactly: 1.001 * 1000 is 1000.9999999999999 on a node.
+whole_milli(cpus) := divide(round(cpus * 1000000), 1000)
