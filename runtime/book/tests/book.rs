@@ -153,6 +153,20 @@ fn every_field_of_a_case_is_documented() {
     }
 }
 
+/// The policy has no `protocol`, so that without `all-pods` it sets nothing.
+#[test]
+fn the_first_policy_in_rego_is_granted_what_it_declares() {
+    let page = Repository::here().text("docs/rego.md").unwrap();
+    let list = |start: &str, end: char| -> Vec<String> {
+        let (_, rest) = page.split_once(start).expect("the page has it");
+        let (list, _) = rest.split_once(end).expect("the list ends");
+        list.split(',').map(|grant| grant.trim().to_owned()).collect()
+    };
+    let declared = list("grants: [", ']');
+    assert_eq!(declared, ["memory-protection", "all-pods"]);
+    assert_eq!(list("--grant batch-memory=", ' '), declared);
+}
+
 #[test]
 fn every_metric_is_documented() {
     let mut metrics: Vec<String> = qosm_agent::Metrics::default().names().to_vec();
