@@ -1,6 +1,5 @@
 //! Lints of a module's description.
 
-use qosm_engine::{Grants, Limits};
 use serde_json::Value;
 
 use super::{Finding, Level, Looked};
@@ -10,9 +9,6 @@ const MIN_INTERVAL_MILLIS: u32 = 100;
 
 /// Domains that are reserved for Kubernetes.
 const RESERVED: [&str; 2] = ["kubernetes.io", "k8s.io"];
-
-/// A configuration with a field that no policy has.
-const UNOWNED: &str = "{\"qosm-policy-lint\": 1}";
 
 pub(super) fn look(looked: &Looked<'_>) -> Vec<Finding> {
     let description = looked.description;
@@ -47,15 +43,9 @@ pub(super) fn look(looked: &Looked<'_>) -> Vec<Finding> {
             ));
         }
     }
-    match &description.config_schema {
-        Some(schema) => findings.extend(undescribed("its own", schema)),
-        None if takes_anything(looked) => findings.push(Finding::new(
-            Level::Warning,
-            "no-schema",
-            "it takes any configuration, and documents none of its fields: nothing reports a wrong one",
-            "say in `describe` what its configuration may hold, or refuse in `configure` what it does not know",
-        )),
-        None => {}
+    // Without a schema the host accepts no configuration.
+    if let Some(schema) = &description.config_schema {
+        findings.extend(undescribed("its own", schema));
     }
     findings
 }
@@ -87,13 +77,6 @@ fn undescribed(whose: &str, schema: &Value) -> Vec<Finding> {
         )
     };
     silent.map(finding).collect()
-}
-
-fn takes_anything(looked: &Looked<'_>) -> bool {
-    let grants: Grants = looked.module.imports().iter().copied().collect();
-    let name = &looked.description.name;
-    let instance = looked.engine.instantiate(looked.module, name, &grants, &Limits::default(), Vec::new());
-    instance.is_ok_and(|mut instance| instance.configure(UNOWNED).is_ok())
 }
 
 #[cfg(test)]

@@ -77,6 +77,20 @@ fn a_field_that_input_does_not_have_is_a_finding_of_lint_with_file_and_line() {
     assert!(!policy.path("target/input.schema.json").exists());
 }
 
+/// The rules of a policy's findings.
+fn found(policy: &Policy) -> Vec<String> {
+    let linted = policy.run(&["lint", "-o", "json"]).json();
+    let findings = linted["findings"].as_array().unwrap();
+    findings.iter().map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The host refuses every configuration of a policy without a schema.
+#[test]
+fn lint_asks_for_no_schema_of_a_policy_without_a_configuration() {
+    let found = found(&rogue(""));
+    assert!(!found.is_empty() && found.iter().all(|rule| rule != "no-schema"), "{found:?}");
+}
+
 #[test]
 fn wrong_metadata_are_reported_by_field() {
     for (from, to, words) in [
