@@ -1,13 +1,14 @@
-//! Lints that play cases: grants that no case needs, and settings without a reason.
+//! Lints that play cases: grants that no case needs, settings that the grants do not reach, and settings without a reason.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use qosm_cases::{Script, Wasm, scripts};
-use qosm_engine::{Grants, Interface};
+use qosm_engine::{Form, Grants, Interface, Reach};
 use qosm_sdk::mock::{ClassChange, Columns, ResourceChange, Staged};
 use qosm_sdk::testing::{Driver, Outcome};
 use qosm_sdk::{PodFacts, PodId, Target, Tick};
+use serde_json::{Map, Value};
 
 use super::{Finding, Level, Looked};
 
@@ -24,7 +25,7 @@ pub(super) fn look(looked: &Looked<'_>, folder: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut holding = Vec::new();
     for script in scripts {
-        let mut watched = Watched { driver: wasm(looked, None), unreasoned: BTreeSet::new() };
+        let mut watched = Watched::new(looked);
         match script.play(&mut watched) {
             Ok(()) => holding.push(script.clone()),
             Err(error) => findings.push(Finding::new(
@@ -35,6 +36,7 @@ pub(super) fn look(looked: &Looked<'_>, folder: &Path) -> Vec<Finding> {
             )),
         }
         findings.extend(watched.unreasoned.iter().map(|what| without_reason(&script, what)));
+        findings.extend(watched.beyond.iter().map(|(what, reach)| out_of_reach(&script, what, *reach)));
     }
     // A failing case does not show which grants it needs.
     if findings.iter().all(|finding| finding.rule != "failing-case") {
@@ -82,22 +84,100 @@ fn without_reason(script: &Script, what: &str) -> Finding {
     )
 }
 
+fn out_of_reach(script: &Script, what: &str, reach: Reach) -> Finding {
+    let help = match reach {
+        Reach::Tiers => "no node sets it; add `tiers` to `custom.qosm.grants`",
+        Reach::AllPods => {
+            "no node sets it; leave out pods whose `config` is `{}`, or add `all-pods` to `custom.qosm.grants`"
+        }
+    };
+    let what = format!("{}: {what} is set, and the grants lack `{reach}`", script.name());
+    Finding::new(Level::Warning, "missing-grant", what, help)
+}
+
+fn level(target: Target) -> &'static str {
+    match target {
+        Target::Tier(_) => "a tier",
+        Target::Pod(_) => "a pod",
+        Target::Container(_) => "a container",
+    }
+}
+
+/// Whether a pod is configured for the policy, by the same rule as on a node.
+fn is_configured(pod: &PodFacts) -> bool {
+    let config: Map<String, Value> = serde_json::from_str(&pod.config).unwrap_or_default();
+    let is_off = |word: &Value| word.as_str().is_some_and(|word| word.eq_ignore_ascii_case("none"));
+    !config.is_empty() && !config.get("policy").is_some_and(is_off)
+}
+
 /// A driver that records what the policy sets.
 struct Watched {
     driver: Wasm,
+    /// The reach of the policy's grants. A component cannot declare any, so for it this is all of them.
+    reach: BTreeSet<Reach>,
+    /// Pods that are not configured for the policy, and their containers.
+    unconfigured: BTreeSet<Target>,
     /// Knobs that were set without a reason, with their target.
     unreasoned: BTreeSet<String>,
+    /// Knobs that no node would set, with their target and the grant that they need.
+    beyond: BTreeSet<(String, Reach)>,
 }
 
 impl Watched {
+    fn new(looked: &Looked<'_>) -> Self {
+        let reach = match looked.module.form() {
+            Form::Rego => looked.module.needed_reach(looked.description),
+            Form::Component => Reach::ALL.into(),
+        };
+        Self {
+            driver: wasm(looked, None),
+            reach,
+            unconfigured: BTreeSet::new(),
+            unreasoned: BTreeSet::new(),
+            beyond: BTreeSet::new(),
+        }
+    }
+
+    /// Notes which of these pods are configured for the policy.
+    fn note(&mut self, upserted: &[PodFacts]) {
+        for pod in upserted {
+            let containers = pod.containers.iter().map(|container| Target::Container(container.id));
+            let targets = std::iter::once(Target::Pod(pod.id)).chain(containers);
+            if is_configured(pod) {
+                for target in targets {
+                    self.unconfigured.remove(&target);
+                }
+            } else {
+                self.unconfigured.extend(targets);
+            }
+        }
+    }
+
+    /// The grant that a setting of the target needs and the policy lacks.
+    fn lacking(&self, target: Target) -> Option<Reach> {
+        let needed = match target {
+            Target::Tier(_) => Reach::Tiers,
+            Target::Pod(_) | Target::Container(_) if self.unconfigured.contains(&target) => Reach::AllPods,
+            Target::Pod(_) | Target::Container(_) => return None,
+        };
+        (!self.reach.contains(&needed)).then_some(needed)
+    }
+
     fn look(&mut self, outcome: Result<Outcome, String>) -> Result<Outcome, String> {
         let outcome = outcome?;
+        let staged = outcome.staged.iter().filter(|one| one.value.is_some()).map(|one| (one.knob, Some(one.target)));
+        let io = outcome.io.iter().filter(|one| one.value.is_some()).map(|one| (one.knob.as_str(), one.target));
+        for (knob, target) in staged.chain(io) {
+            let Some(target) = target else { continue };
+            if let Some(reach) = self.lacking(target) {
+                let of = match reach {
+                    Reach::Tiers => level(target).to_owned(),
+                    Reach::AllPods => format!("{} that is not configured for the policy", level(target)),
+                };
+                self.beyond.insert((format!("{knob} of {of}"), reach));
+            }
+        }
         let silent = |staged: &&Staged| staged.value.is_some() && staged.reason.trim().is_empty();
-        let level = |target: Target| match target {
-            Target::Tier(_) => "a tier",
-            Target::Pod(_) => "a pod",
-            Target::Container(_) => "a container",
-        };
         let silent = outcome.staged.iter().filter(silent);
         self.unreasoned.extend(silent.map(|staged| format!("{} of {}", staged.knob, level(staged.target))));
         for change in outcome.node_knobs.iter().filter(|one| one.value.is_some() && one.reason.trim().is_empty()) {
@@ -134,6 +214,7 @@ impl Driver for Watched {
     }
 
     fn pods(&mut self, upserted: Vec<PodFacts>, removed: Vec<PodId>, columns: &Columns) -> Result<Outcome, String> {
+        self.note(&upserted);
         let outcome = self.driver.pods(upserted, removed, columns);
         self.look(outcome)
     }

@@ -1,7 +1,7 @@
 //! Policies in Rego that do not build, and misbehaving ones: the author sees the position of the error, the operator sees which policy and
 //! why, and the node is not changed.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::programs::{Run, limited, pod};
 use crate::projects::Policy;
@@ -77,18 +77,58 @@ fn a_field_that_input_does_not_have_is_a_finding_of_lint_with_file_and_line() {
     assert!(!policy.path("target/input.schema.json").exists());
 }
 
-/// The rules of a policy's findings.
+/// A policy's findings, as `rule: what`.
 fn found(policy: &Policy) -> Vec<String> {
     let linted = policy.run(&["lint", "-o", "json"]).json();
-    let findings = linted["findings"].as_array().unwrap();
-    findings.iter().map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let line = |finding: &Value| format!("{}: {}", text(&finding["rule"]), text(&finding["what"]));
+    linted["findings"].as_array().unwrap().iter().map(line).collect()
+}
+
+/// Without the grant, no node sets the knob.
+#[test]
+fn a_setting_that_the_grants_do_not_reach_is_a_finding_of_lint() {
+    let tier = "settings contains {\"tier\": \"burstable\", \"knob\": \"cpu.burst\", \"value\": 1, \"reason\": \"no\"}";
+    let of_tier = rogue(tier);
+    of_tier.write(
+        "tests/cases/tier.yaml",
+        "{about: a tier, pods: [{name: default/web, containers: [{name: app}]}], ticks: [{}]}",
+    );
+    let (of_pods, _) = Policy::new("slip", "rego");
+    of_pods.change(
+        "policy.rego",
+        "some pod in pods.configured\n\tpercent := pod.config.percent\n",
+        "some pod in pods.active\n\tpercent := object.get(pod.config, \"percent\", 50)\n",
+    );
+    for (policy, grants, granted, what) in [
+        (
+            of_tier,
+            "[cpu-bandwidth]",
+            "[cpu-bandwidth, tiers]",
+            "cpu.burst of a tier is set, and the grants lack `tiers`",
+        ),
+        (
+            of_pods,
+            "[memory-protection]",
+            "[memory-protection, all-pods]",
+            "memory.high of a container that is not configured for the policy is set, and the grants lack `all-pods`",
+        ),
+    ] {
+        let lacking = || -> Vec<String> {
+            found(&policy).into_iter().filter(|line| line.starts_with("missing-grant: ")).collect()
+        };
+        let lines = lacking();
+        assert!(!lines.is_empty() && lines.iter().all(|line| line.ends_with(what)), "{lines:#?}");
+        policy.change("policy.rego", &format!("grants: {grants}"), &format!("grants: {granted}"));
+        assert_eq!(lacking(), [""; 0]);
+    }
 }
 
 /// The host refuses every configuration of a policy without a schema.
 #[test]
 fn lint_asks_for_no_schema_of_a_policy_without_a_configuration() {
     let found = found(&rogue(""));
-    assert!(!found.is_empty() && found.iter().all(|rule| rule != "no-schema"), "{found:?}");
+    assert!(!found.is_empty() && found.iter().all(|line| !line.starts_with("no-schema")), "{found:?}");
 }
 
 #[test]
