@@ -4,6 +4,7 @@ mod annotate;
 mod args;
 mod bench;
 mod build;
+mod deliverable;
 mod doc;
 mod emulation;
 mod lint;

@@ -11,6 +11,7 @@ use qosm_terminal::{Answer, Output, Usage, print};
 use serde_json::{Value, json};
 
 use crate::args::TestArgs;
+use crate::deliverable::Schemas;
 use crate::subject::Subject;
 
 /// A case and its result.
@@ -36,12 +37,13 @@ pub(crate) fn run(args: &TestArgs) -> anyhow::Result<Answer> {
     let (module, description) = subject.load(&engine)?;
     let scripts = scripts(&folder).with_context(|| format!("there are no cases in {}", folder.display()))?;
     let there_are = scripts.len();
+    let schemas = Schemas::of(&description);
     let is_meant = |script: &Script| filter.is_none_or(|filter| script.name().contains(filter));
     let played: Vec<Played> = scripts
         .into_iter()
         .filter(is_meant)
         .map(|script| {
-            let result = script.play(&mut Wasm::start(&engine, &module, &description.name));
+            let result = schemas.play(&script, &mut Wasm::start(&engine, &module, &description.name));
             Played { script, result }
         })
         .collect();

@@ -99,6 +99,20 @@ impl CompiledProtocol {
         &self.protocol
     }
 
+    /// Why no pod can have this effective configuration: the first field that is not in the schema or does not fit it, and
+    /// what to write; `None` if a pod can. Fields that the schema requires may be missing, and names may differ in letter
+    /// case.
+    pub fn refusal(&self, config: &Map<String, Value>) -> Option<String> {
+        let shape = self.shape();
+        let unknown = config.keys().find(|name| !shape.is_open() && shape.canonical(name).is_none());
+        if let Some(name) = unknown {
+            return Some(format!("`{name}` is not in the schema; {}", hint(name, &shape.names())));
+        }
+        let Violation { path, what, expected } = self.check(config, &Budget::of(OWN_STEPS)).into_iter().next()?;
+        let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        Some(format!("{place}{what}; write {expected}"))
+    }
+
     /// The built-in defaults; those of `class` if the protocol has classes.
     pub(super) fn defaults(&self, class: Option<Class>) -> Map<String, Value> {
         of_class(&self.protocol.defaults, class)

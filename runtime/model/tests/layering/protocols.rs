@@ -78,6 +78,18 @@ fn layers_that_fit_alone_but_not_together_are_refused() {
 }
 
 #[test]
+fn an_effective_configuration_that_no_pod_can_have_is_refused_by_its_first_field() {
+    let refusal = |protocol: Protocol, config: Value| compiled(protocol).refusal(&object(config));
+    assert_eq!(refusal(burst(), json!({"policy": "auto", "cpuBurstPercent": 1})), None);
+    assert_eq!(refusal(burst(), json!({"cpuburstpercent": 1})), None);
+    assert_eq!(refusal(foreign(), json!({"tags": {"any": "thing"}})), None, "`weight` may be in another layer");
+    let why = refusal(burst(), json!({"cpuBurstPercent": 0}));
+    assert_eq!(why.as_deref(), Some("cpuBurstPercent: 0 is below 1; write a whole number from 1 to 10000"));
+    let why = refusal(burst(), json!({"cpuBurstPercnt": 1}));
+    assert_eq!(why.as_deref(), Some("`cpuBurstPercnt` is not in the schema; did you mean `cpuBurstPercent`?"));
+}
+
+#[test]
 fn descriptions_that_contradict_themselves_are_refused() {
     fn refused(change: impl FnOnce(&mut Protocol), base: Protocol) -> String {
         let mut protocol = base;

@@ -11,6 +11,7 @@ use qosm_sdk::{PodFacts, PodId, Target, Tick};
 use serde_json::{Map, Value};
 
 use super::{Finding, Level, Looked};
+use crate::deliverable::Schemas;
 
 pub(super) fn look(looked: &Looked<'_>, folder: &Path) -> Vec<Finding> {
     let scripts = scripts(folder).unwrap_or_default();
@@ -22,11 +23,12 @@ pub(super) fn look(looked: &Looked<'_>, folder: &Path) -> Vec<Finding> {
             "write down what it is shown and what it should decide: docs of the SDK, module `testing`",
         )];
     }
+    let schemas = Schemas::of(looked.description);
     let mut findings = Vec::new();
     let mut holding = Vec::new();
     for script in scripts {
         let mut watched = Watched::new(looked);
-        match script.play(&mut watched) {
+        match schemas.play(&script, &mut watched) {
             Ok(()) => holding.push(script.clone()),
             Err(error) => findings.push(Finding::new(
                 Level::Error,
