@@ -18,7 +18,7 @@ use crate::interface::{ExternName, Grants, Interface, Part, Reach};
 use crate::limits::Limits;
 use crate::link::{Host, link, link_to_nothing};
 use crate::precompiled::Precompiled;
-use crate::rego::{Bundle, Policy, Rego, is_bundle};
+use crate::rego::{Bundle, Policy, Rego, in_rego, is_bundle};
 use crate::staging::InheritedState;
 use crate::watchdog::{Deadline, Watchdog};
 use crate::{component, description};
@@ -221,7 +221,7 @@ impl Engine {
         let component = match &module.0.code {
             Code::Component(component) => component,
             Code::Rego(policy) => {
-                description::check_schemas(*module.digest(), &policy.description)?;
+                description::check_schemas(*module.digest(), &policy.description).map_err(in_rego)?;
                 return Ok(policy.description.clone());
             }
         };

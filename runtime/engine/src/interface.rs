@@ -253,21 +253,19 @@ impl fmt::Display for Interface {
     }
 }
 
-/// A name that is not an interface of the contract.
+/// A name that is neither an interface of the contract nor a [`Reach`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an interface of the contract; there are {all}", all = Known)]
+#[error("`{0}` is neither an interface nor `tiers` or `all-pods`; there are {all}", all = Known)]
 pub struct UnknownInterface(pub String);
 
-/// The names of all interfaces. Unlike names from a module they need no bound on length.
+/// The names of everything that can be granted. Unlike names from a module they need no bound on length.
 struct Known;
 
 impl fmt::Display for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separators = std::iter::once("").chain(std::iter::repeat(", "));
-        Interface::ALL
-            .iter()
-            .zip(separators)
-            .try_for_each(|(interface, separator)| write!(f, "{separator}`{interface}`"))
+        let names = Interface::ALL.into_iter().map(Interface::as_str).chain(Reach::ALL.into_iter().map(Reach::as_str));
+        names.zip(separators).try_for_each(|(name, separator)| write!(f, "{separator}`{name}`"))
     }
 }
 
@@ -538,11 +536,11 @@ mod tests {
         let error = "blkio".parse::<Interface>().map_err(|error| error.to_string());
         assert_eq!(
             error,
-            Err("`blkio` is not an interface of the contract; there are `log`, `state`, `node`, `cpu-stat`, \
+            Err("`blkio` is neither an interface nor `tiers` or `all-pods`; there are `log`, `state`, `node`, `cpu-stat`, \
                  `memory-stat`, `pressure`, `numa-stat`, `resctrl-monitor`, `node-object`, `pod-object`, `cluster-config`, `cpu-topology`, \
                  `cpu-bandwidth`, `cpu-weight`, `cpu-identity`, \
                  `memory-protection`, `cpuset`, `memory-limit`, `node-knobs`, `block-io`, `page-migration`, `resctrl-allocation`, `node-resource`, \
-                 `eviction`, `pod-event`"
+                 `eviction`, `pod-event`, `tiers`, `all-pods`"
                 .to_owned())
         );
     }

@@ -20,6 +20,7 @@ pub(crate) use bundle::{Bundle, is_bundle};
 pub use error::{BundleError, MissingBuiltin, SettingFlaw};
 pub(crate) use instance::Rego;
 pub(crate) use machine::Abort;
+pub(crate) use metadata::in_rego;
 pub use opa_module::{OpaModule, OpaModuleError};
 pub(crate) use policy::Policy;
 

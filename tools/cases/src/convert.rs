@@ -65,7 +65,11 @@ pub(crate) fn pod(facts: &qosm_sdk::PodFacts) -> Result<Pod, String> {
         lifecycle: PodLifecycle::default(),
     };
     if pod.declared_qos() != declared || pod.qos() != qos_class(facts.qos) {
-        return Err(format!("the labels of {} say another QoS class than the case does", pod.key()));
+        let said = pod.declared_qos().map_or_else(
+            || "remove `declaredQos`".to_owned(),
+            |class| format!("set `declaredQos: {}`", class.as_str()),
+        );
+        return Err(format!("the labels of {} say another QoS class than the case does; {said}", pod.key()));
     }
     Ok(pod)
 }
@@ -495,5 +499,18 @@ fn pressure(sample: &qosm_sdk::PressureSample) -> PressureSample {
     PressureSample {
         container: ContainerId(sample.container),
         delta: PressureCounters { cpu: stall(sample.cpu), memory: stall(sample.memory), io: stall(sample.io) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_declares_another_class_is_answered_with_the_field_to_set() {
+        let labels = vec![("koordinator.sh/qosClass".to_owned(), "BE".to_owned())];
+        let facts = qosm_sdk::PodFacts { labels, ..mock::pod(1, "default", "web") };
+        let expected = "the labels of default/web say another QoS class than the case does; set `declaredQos: BE`";
+        assert_eq!(pod(&facts).unwrap_err(), expected);
     }
 }

@@ -241,7 +241,7 @@ fn json(object: Map<String, Value>) -> String {
 }
 
 /// Renames a field of the contract in an error as METADATA spells it.
-fn in_rego(error: EngineError) -> EngineError {
+pub(crate) fn in_rego(error: EngineError) -> EngineError {
     match error {
         EngineError::Description { module, field, message } => {
             let field = format!("{PLACE}.{}", camel_case(&field));
@@ -254,8 +254,10 @@ fn in_rego(error: EngineError) -> EngineError {
 
 /// Converts `annotation-keys` to `annotationKeys`. Fields in milliseconds would be spelled otherwise, but are never invalid.
 fn camel_case(field: &str) -> String {
+    // The word of a preset follows its field: `protocol.presets: half-speed`.
+    let (field, word) = field.split_at(field.find(": ").unwrap_or(field.len()));
     let mut upper = false;
-    field
+    let in_camel_case: String = field
         .chars()
         .filter_map(|c| {
             if c == '-' {
@@ -264,5 +266,6 @@ fn camel_case(field: &str) -> String {
             }
             Some(if std::mem::take(&mut upper) { c.to_ascii_uppercase() } else { c })
         })
-        .collect()
+        .collect();
+    in_camel_case + word
 }

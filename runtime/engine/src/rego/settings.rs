@@ -364,6 +364,9 @@ impl<'a> Fields<'a> {
         let number = |least, most| self.number("value", least, most).map(Value::Number);
         match knob {
             Knob::CfsQuota | Knob::MemoryHigh | Knob::MemoryMax if value.as_str() == Some("max") => Ok(Value::Max),
+            Knob::CfsQuota | Knob::MemoryHigh | Knob::MemoryMax if value.as_number().is_none() => {
+                Err(wrong("value", value, "a whole number, or `max`"))
+            }
             Knob::CfsQuota
             | Knob::MemoryHigh
             | Knob::MemoryMax
@@ -377,6 +380,9 @@ impl<'a> Fields<'a> {
             Knob::WmarkRatio | Knob::WmarkScale | Knob::OomPriority => number(0, u32::MAX.into()),
             Knob::CpuWeight => match value.get("shares") {
                 Some(_) => Fields(value).shares_alone(),
+                None if value.as_number().is_none() => {
+                    Err(wrong("value", value, "a whole number, or `{\"shares\": n}`"))
+                }
                 None => number(1, 10_000),
             },
             Knob::CpusetCpus => {
@@ -555,7 +561,13 @@ mod tests {
             ("memory.low", "9223372036854775808", Err("value: 9223372036854775808 is not within 0")),
             ("memory.low", "1e400", Err("value: 1e400 is not within 0")),
             ("cpu.burst", "\"max\"", Err("value: it is `max`, and should be a whole number")),
-            ("cpu.quota", "null", Err("value: it is null, and should be a whole number")),
+            ("cpu.quota", "null", Err("value: it is null, and should be a whole number, or `max`")),
+            ("memory.high", "\"Max\"", Err("value: it is `Max`, and should be a whole number, or `max`")),
+            (
+                "cpu.weight",
+                r#"{"share": 100}"#,
+                Err("value: it is an object, and should be a whole number, or `{\"shares\": n}`"),
+            ),
             ("memory.oom.group", "2", Err("value: 2 is not within 0 and 1")),
             ("memory.priority", "true", Err("value: it is true, and should be a whole number")),
             ("cpuset.mems", "[]", Err("value: it is an array, and should be a list of NUMA nodes")),

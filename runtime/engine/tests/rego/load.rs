@@ -61,7 +61,7 @@ fn metadata_that_cannot_be_used_name_the_field() {
         (json!({"name": "tried", "version": "0.1.0", "colour": 1}), "custom.qosm.colour: unknown field `colour`"),
         (
             json!({"name": "tried", "version": "0.1.0", "grants": ["node", "blkio"]}),
-            "custom.qosm.grants[1]: `blkio` is not an interface of the contract; there are",
+            "custom.qosm.grants[1]: `blkio` is neither an interface nor `tiers` or `all-pods`; there are",
         ),
         (
             json!({"name": "tried", "version": "0.1.0", "intervalMillis": -1}),
@@ -91,6 +91,29 @@ fn metadata_that_cannot_be_used_name_the_field() {
         ),
     ]);
     assert_eq!(ENGINE.inspect(&module).unwrap().unknown_imports, ["blkio"], "inspecting tells, loading refuses");
+}
+
+#[test]
+fn schemas_that_no_node_takes_are_named_as_metadata_spell_them() {
+    for (fields, expected) in [
+        (
+            "configSchema: {type: object, properties: {x: {type: whole}}}",
+            "custom.qosm.configSchema: it is no JSON schema",
+        ),
+        (
+            "protocol: {annotationKeys: [example.com/tried], schema: {properties: {x: {type: whole}}}}",
+            "custom.qosm.protocol.schema: it is no JSON schema",
+        ),
+        (
+            "protocol: {annotationKeys: [example.com/tried], schema: {properties: {x: {type: integer}}}, \
+             presets: [{policy: half-speed, values: {y: 1}}]}",
+            "custom.qosm.protocol.presets: half-speed: `y` is not in the schema",
+        ),
+    ] {
+        let module = load(&opa::build(&[("policy.rego", &opa::with_metadata(fields, NOTHING))])).unwrap();
+        let error = ENGINE.describe(&module).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}\n  should contain {expected}");
+    }
 }
 
 #[test]

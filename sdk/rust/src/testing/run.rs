@@ -1,8 +1,11 @@
 //! The runner: plays cases and compares the results.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use serde_saphyr::{DefaultMessageFormatter, MessageFormatter};
 
 use super::block_io::remarked;
 use super::case::Case;
@@ -174,7 +177,20 @@ impl Case {
     /// # Ok::<(), qosm_sdk::testing::CaseError>(())
     /// ```
     pub fn parse(yaml: &str) -> Result<Self, CaseError> {
-        serde_saphyr::from_str(yaml).map_err(|error| CaseError::Malformed(error.to_string()))
+        serde_saphyr::from_str(yaml).map_err(|error| CaseError::Malformed(error.render_with_formatter(&InWordsOfCases)))
+    }
+}
+
+/// The messages of the YAML library, except those that advise to call another function of it.
+struct InWordsOfCases;
+
+impl MessageFormatter for InWordsOfCases {
+    fn format_message<'a>(&self, error: &'a serde_saphyr::Error) -> Cow<'a, str> {
+        match error {
+            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` occurs twice").into(),
+            serde_saphyr::Error::MultipleDocuments { .. } => "a file has one case; put the next into its own".into(),
+            _ => DefaultMessageFormatter.format_message(error),
+        }
     }
 }
 

@@ -143,6 +143,18 @@ fn slips_in_a_case_are_named() {
 }
 
 #[test]
+fn a_field_twice_and_two_cases_in_a_file_are_errors_in_words_of_cases() {
+    for (text, expected) in [
+        ("about: x\npods: []\nticks: []\npods: []\n", "`pods` occurs twice"),
+        ("about: x\nticks: []\n---\nabout: y\nticks: []\n", "a file has one case; put the next into its own"),
+    ] {
+        let error = Case::parse(text).unwrap_err().to_string();
+        assert!(error.starts_with("is no case: error: line 4 column 1: ") && error.contains(expected), "{error}");
+        assert!(!error.contains("Options") && !error.contains("from_str"), "{error}");
+    }
+}
+
+#[test]
 fn a_baseline_follows_from_limits_as_a_kubelet_would_have_it() {
     let case = Case::parse(
         "
