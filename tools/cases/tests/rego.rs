@@ -87,3 +87,29 @@ fn the_library_knows_every_knob_and_its_grant() -> Result<(), Box<dyn Error>> {
     assert_eq!(table.len(), rows.len(), "{table:#?}");
     Ok(())
 }
+
+/// Rules with METADATA are for policies; the others are the library's own.
+#[test]
+fn the_librarys_page_names_every_rule_for_policies() -> Result<(), Box<dyn Error>> {
+    let page = std::fs::read_to_string(repository("sdk/rego/README.md"))?;
+    let mut missing = Vec::new();
+    for entry in std::fs::read_dir(repository("sdk/rego/qosm"))? {
+        let path = entry?.path();
+        let package = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let mut has_metadata = false;
+        for line in std::fs::read_to_string(&path)?.lines() {
+            if line.starts_with('#') {
+                has_metadata |= line == "# METADATA";
+                continue;
+            }
+            let rule: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let is_for_policies = std::mem::take(&mut has_metadata) && rule != "package";
+            let is_named = ["`", "("].iter().any(|end| page.contains(&format!("`{package}.{rule}{end}")));
+            if is_for_policies && !is_named {
+                missing.push(format!("{package}.{rule}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "sdk/rego/README.md lacks {missing:?}");
+    Ok(())
+}
