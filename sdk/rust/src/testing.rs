@@ -131,7 +131,7 @@ pub use node_use::{ApplicationRow, GroupMemoryRow, GroupRow, NodeMemoryRow};
 pub use object::{AmountRow, ConfigKeyRow, NodeObjectRow, PodObjectRow, RestartWord};
 pub use requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 pub use resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow};
-pub use run::{CaseError, Failures, run_case, run_folder};
+pub use run::{CaseError, Failures, is_case_file, run_case, run_folder};
 pub use tick::{
     AlarmRow, BandwidthRow, NumaNodeRow, NumaRow, PressureRow, PressureTriggerRow, ProgressRow, Quota, ResourceWord,
     ScopeWord, StallRow, TickFacts, TriggerRow,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use qosm_sdk::testing::{Case, CaseError, Driver, run_case};
+use qosm_sdk::testing::{Case, CaseError, Driver, is_case_file, run_case};
 
 /// A case file, with its content or the error of reading it.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The file's name without `.yaml`.
+    /// The file's name without `.yaml` or `.yml`.
     pub fn name(&self) -> String {
         self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
     }
@@ -29,7 +29,7 @@ impl Script {
     }
 }
 
-/// The cases of a folder: every `*.yaml`, in the order of their names; empty if there are none.
+/// The cases of a folder: every `*.yaml` and `*.yml`, in the order of their names; empty if there are none.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub fn scripts(folder: &Path) -> std::io::Result<Vec<Script>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml") {
+        if is_case_file(&path) {
             paths.push(path);
         }
     }

@@ -104,7 +104,7 @@ fn text(title: &str, folder: &Path, played: &[Played], there_are: usize) -> Stri
     };
     if there_are == 0 {
         text.push_str(&format!(
-            "  there is no *.yaml in {}: a policy without cases is tested on nobody's node\n",
+            "  there is no *.yaml or *.yml in {}: a policy without cases is tested on nobody's node\n",
             folder.display()
         ));
     } else {

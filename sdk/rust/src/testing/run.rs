@@ -113,7 +113,7 @@ impl fmt::Debug for Failures {
     }
 }
 
-/// Plays every `*.yaml` file of a folder, in the order of their names, each to a new driver.
+/// Plays every `*.yaml` and `*.yml` file of a folder, in the order of their names, each to a new driver.
 ///
 /// # Errors
 ///
@@ -146,13 +146,13 @@ pub fn run_folder<D: Driver>(folder: impl AsRef<Path>, mut driver: impl FnMut() 
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        if path.extension().is_some_and(|extension| extension == "yaml") {
+        if is_case_file(&path) {
             paths.push(path);
         }
     }
     paths.sort();
     if paths.is_empty() {
-        return Err(unreadable(std::io::Error::other("there is no *.yaml in it")));
+        return Err(unreadable(std::io::Error::other("there is no *.yaml or *.yml in it")));
     }
     let played = paths.len();
     let play = |path: PathBuf| {
@@ -162,6 +162,20 @@ pub fn run_folder<D: Driver>(folder: impl AsRef<Path>, mut driver: impl FnMut() 
     };
     let failed: Vec<_> = paths.into_iter().filter_map(play).collect();
     if failed.is_empty() { Ok(()) } else { Err(Failures { failed, played }) }
+}
+
+/// Whether a file is a case by its name: `*.yaml` or `*.yml`.
+///
+/// ```
+/// use std::path::Path;
+///
+/// use qosm_sdk::testing::is_case_file;
+///
+/// assert!(is_case_file(Path::new("tests/cases/follows-the-limit.yaml")));
+/// assert!(!is_case_file(Path::new("tests/cases/README.md")));
+/// ```
+pub fn is_case_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
 impl Case {

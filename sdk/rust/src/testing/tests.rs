@@ -192,6 +192,20 @@ ticks: []
 }
 
 #[test]
+fn both_endings_of_yaml_are_cases() {
+    for (name, expected) in [
+        ("a.yaml", true),
+        ("a.yml", true),
+        ("a.YAML", false),
+        ("a.json", false),
+        ("yaml", false),
+        ("a.yaml.orig", false),
+    ] {
+        assert_eq!(is_case_file(std::path::Path::new(name)), expected, "{name}");
+    }
+}
+
+#[test]
 fn a_folder_without_cases_is_an_error() {
     let nowhere = concat!(env!("CARGO_MANIFEST_DIR"), "/src/testing");
     assert!(run_folder(nowhere, Native::<Obedient>::default).is_err());
