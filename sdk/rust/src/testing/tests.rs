@@ -142,6 +142,43 @@ fn slips_in_a_case_are_named() {
     }
 }
 
+/// `docs/cases.md` lists these fields and defaults.
+#[test]
+fn rows_of_a_tick_have_defaults_except_for_required_fields() {
+    for (row, field) in [
+        ("numaNodes: [{}]", "id"),
+        ("numa: {default/web/app: {pages: {0: 1}}}", "cpuNodes"),
+        ("numa: {default/web/app: {cpuNodes: [0]}}", "pages"),
+        ("migrations: {default/web/app: {}}", "state"),
+        ("cacheDomains: [{}]", "id"),
+        ("classStates: {be: {}}", "inForce"),
+        ("resourceStates: {example.com/gpu: {}}", "inForce"),
+        ("evictionStates: {default/web: {}}", "outcome"),
+        ("cpuTopology: {cpus: [{}]}", "id"),
+        ("blockDevices: [{}]", "device"),
+        ("podVolumes: [{pod: default/web, name: data}]", "device"),
+    ] {
+        let error = web(&format!("ticks: [{{{row}}}]")).unwrap_err().to_string();
+        assert!(error.contains(&format!("missing field `{field}`")), "{row}: {error}");
+    }
+
+    let tick = "{numaNodes: [{id: 0}, {id: 1}], cacheDomains: [{id: 0}], groups: {outside: {memory: {}}}}";
+    let case = Case::parse(&format!("{WEB}ticks: [{tick}]")).unwrap();
+    let mut stage = fixture::CaseFixture::default();
+    stage.upsert(&case.pods, "here").unwrap();
+    stage.samples(&case.ticks[0]);
+    let columns = stage.columns(&[], "here").unwrap();
+    let node = &columns.numa_nodes[0];
+    assert_eq!((node.cpus, node.memory_bytes, node.free_bytes, node.available_bytes), (2, 16 << 30, 8 << 30, 8 << 30));
+    assert_eq!(node.distances, [10, 20]);
+    let domain = &columns.cache_domains[0];
+    assert_eq!((domain.cache_ways, domain.cache_bytes, domain.divides_bandwidth), (10, Some(20 << 20), true));
+    assert_eq!(columns.groups[0].memory.as_ref().map(|memory| memory.usage_bytes), Some(0));
+    assert_eq!(columns.groups[0].cpu_usage_usec, None);
+    let object = &columns.pod_objects[0];
+    assert_eq!((object.grace_period_sec, object.deleting, object.mirror), (Some(30), false, false));
+}
+
 #[test]
 fn a_field_twice_and_two_cases_in_a_file_are_errors_in_words_of_cases() {
     for (text, expected) in [
