@@ -234,9 +234,14 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 fn check_class(read: &mut Read<Pod>, origin: &str) {
-    for (written, meant) in read.object.misspelt_qos() {
+    let object = format!("pod {}", read.object.key());
+    for (written, meant) in read.object.misspelt_keys() {
         let message = format!("ignored: keys are compared letter by letter; write {meant} (in {origin})");
-        read.problems.push(Problem { object: format!("pod {}", read.object.key()), field: Some(written), message });
+        read.problems.push(Problem { object: object.clone(), field: Some(written), message });
+    }
+    for (written, meant) in read.object.slips() {
+        let message = format!("ignored: qosm does not read this key; did you mean `qosm.io/{meant}`? (in {origin})");
+        read.problems.push(Problem { object: object.clone(), field: Some(format!("annotation {written}")), message });
     }
     if let Some((place, word)) = read.object.qos_word()
         && QosClass::parse(word).is_none()
@@ -245,7 +250,6 @@ fn check_class(read: &mut Read<Pod>, origin: &str) {
             "{} is no QoS class; the pod counts as having none, write one of LSE, LSR, LS, BE, SYSTEM (in {origin})",
             Value::from(word)
         );
-        let object = format!("pod {}", read.object.key());
         read.problems.push(Problem { object, field: Some(place.into()), message });
     }
 }

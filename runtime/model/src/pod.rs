@@ -302,17 +302,44 @@ const QOS_PLACES: [&str; 5] = [
     "label alibabacloud.com/qos",
 ];
 
+/// Other labels and annotations that qosm and its policies read as they are. Annotations of the configuration have their protocols.
+const OTHER_PLACES: [&str; 13] = [
+    "annotation qosm.io/paused",
+    "annotation qosm.io/hold",
+    "annotation qosm.io/cgroup",
+    "annotation scheduling.koordinator.sh/resource-status",
+    "annotation scheduling.koordinator.sh/resource-spec",
+    "annotation scheduling.koordinator.sh/numa-topology-spec",
+    "annotation koordinator.sh/eviction-policy",
+    "annotation koordinator.sh/eviction-priority",
+    "label koordinator.sh/priority-class",
+    "label koordinator.sh/priority",
+    "label koordinator.sh/eviction-enabled",
+    "label koordinator.sh/core-sched-policy",
+    "label koordinator.sh/core-sched-group-id",
+];
+
 impl Pod {
-    /// Labels and annotations that are probably misspelt declarations of a class, each with the correct one.
-    pub fn misspelt_qos(&self) -> Vec<(String, &'static str)> {
+    /// Labels and annotations whose keys differ from known ones in letter case or separators, each with the correct one.
+    pub fn misspelt_keys(&self) -> Vec<(String, &'static str)> {
         let nearly = |kind: &str, key: &str| {
-            let place = QOS_PLACES.into_iter().find(|place| {
+            let place = QOS_PLACES.into_iter().chain(OTHER_PLACES).find(|place| {
                 place.split_once(' ').is_some_and(|(of, known)| of == kind && spelling::is_nearly(key, known))
             })?;
             Some((format!("{kind} {key}"), place))
         };
         let labels = self.labels.keys().filter_map(|key| nearly("label", key));
         labels.chain(self.annotations.keys().filter_map(|key| nearly("annotation", key))).collect()
+    }
+
+    /// Annotations below `qosm.io/` that qosm does not read, each with the similar key that it reads.
+    pub fn slips(&self) -> Vec<(&str, &'static str)> {
+        let own = || OTHER_PLACES.into_iter().filter_map(|place| place.strip_prefix("annotation qosm.io/"));
+        let slips = self.annotations.keys().filter_map(|key| {
+            let name = key.strip_prefix("qosm.io/")?;
+            Some((key.as_str(), own().find(|known| spelling::is_slip(name, known))?))
+        });
+        slips.collect()
     }
 
     /// The label or annotation in which the pod declares its class, and its value. Labels precede annotations,

@@ -10,6 +10,19 @@ pub fn is_nearly(key: &str, known: &str) -> bool {
     key != known && folded(key).is_some_and(|key| Some(key) == folded(known))
 }
 
+/// Whether a name differs from a known one in one or two letters, and in more than [`is_nearly`] forgives.
+pub fn is_slip(name: &str, known: &str) -> bool {
+    const MAX_LENGTH: usize = 64;
+    let joined = |name: &str| {
+        let letters = name.chars().filter(|letter| !matches!(letter, '-' | '_' | '.'));
+        letters.collect::<String>().to_ascii_lowercase()
+    };
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    name.len() <= MAX_LENGTH
+        && name.chars().all(is_name)
+        && (1..=2).contains(&strsim::osa_distance(&joined(name), &joined(known)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,6 +40,18 @@ mod tests {
         }
         for key in [known, "koordinator.sh/cpuBursts", "example.com/cpuBurst", "cpuBurst", "koordinator.sh/cpuset"] {
             assert!(!is_nearly(key, known), "{key}");
+        }
+    }
+
+    #[test]
+    fn one_or_two_other_letters_are_a_slip() {
+        for name in ["pause", "Pause", "puased", "pau-se", "passes"] {
+            assert!(is_slip(name, "paused"), "{name}");
+        }
+        for name in
+            ["paused", "Paused", "pau-sed", "", "pausing", "published-resources", "pau\u{1b}sed", &"x".repeat(1000)]
+        {
+            assert!(!is_slip(name, "paused"), "{name:?}");
         }
     }
 }

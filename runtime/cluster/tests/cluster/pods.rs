@@ -270,6 +270,48 @@ fn the_class_comes_from_its_places_in_order_and_a_wrong_word_is_reported() {
 }
 
 #[test]
+fn a_key_in_another_spelling_is_reported_with_the_one_that_is_read() {
+    for (rest, message) in [
+        (
+            "labels: {koordinator.sh/QoSClass: LS}",
+            "label koordinator.sh/QoSClass: ignored: keys are compared letter by letter; write label koordinator.sh/qosClass",
+        ),
+        (
+            "labels: {koordinator.sh/priorityclass: koord-batch}",
+            "label koordinator.sh/priorityclass: ignored: keys are compared letter by letter; write label koordinator.sh/priority-class",
+        ),
+        ("labels: {koordinator.sh/core-sched-Policy: exclusive}", "write label koordinator.sh/core-sched-policy"),
+        ("labels: {koordinator.sh/eviction-Enabled: 'true'}", "write label koordinator.sh/eviction-enabled"),
+        ("annotations: {koordinator.sh/evictionPriority: '1'}", "write annotation koordinator.sh/eviction-priority"),
+        (
+            "annotations: {scheduling.koordinator.sh/resourceStatus: '{}'}",
+            "write annotation scheduling.koordinator.sh/resource-status",
+        ),
+        (
+            "annotations: {scheduling.koordinator.sh/Resource-Status: '{}'}",
+            "write annotation scheduling.koordinator.sh/resource-status",
+        ),
+        ("annotations: {qosm.io/Paused: 'true'}", "write annotation qosm.io/paused"),
+        ("annotations: {qosm.io/Hold: 'true'}", "write annotation qosm.io/hold"),
+        (
+            "annotations: {qosm.io/pause: 'true'}",
+            "annotation qosm.io/pause: ignored: qosm does not read this key; did you mean `qosm.io/paused`?",
+        ),
+        ("annotations: {qosm.io/cgroups: '{}'}", "did you mean `qosm.io/cgroup`?"),
+    ] {
+        let told = messages(&read(&metadata(&format!("{{name: web, {rest}}}"))));
+        assert!(told.starts_with("pod default/web: ") && told.contains(message), "{rest}: {told}");
+        assert_eq!(told.lines().count(), 1, "{rest}: {told}");
+    }
+    for rest in [
+        "labels: {koordinator.sh/priority-class: koord-batch, koordinator.sh/priority: '5', qosm.io/colocation: batch}",
+        "annotations: {qosm.io/paused: 'false', qosm.io/published-resources: '{}', qosm.io/colocation-profile: batch, example.com/Paused: x}",
+    ] {
+        assert_eq!(messages(&read(&metadata(&format!("{{name: web, {rest}}}")))), "", "{rest}");
+    }
+}
+
+#[test]
 fn priority_and_kubernetes_qos_are_read() {
     let with = |spec: &str, status: &str| pod(&with_spec(spec, status));
     assert_eq!(with("{priority: -5, containers: [{name: a}]}", "").priority, Some(-5));
