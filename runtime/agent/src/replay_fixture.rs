@@ -342,8 +342,10 @@ fn spec(facts: &HostFacts) -> Result<Spec, ReplayFixtureError> {
     };
     let mut numa = numa_spec(&facts.numa_nodes)?;
     numa.files.extend(cpu_files(facts)?);
-    let memory = qosm_cluster::parse_bytes(&facts.memory)
-        .map_err(|error| ReplayFixtureError::Field { field: "memory", message: error.to_string() })?;
+    let memory = qosm_cluster::parse_bytes(&facts.memory).map_err(|error| ReplayFixtureError::Field {
+        field: "memory",
+        message: format!("`{}`: {error}", facts.memory),
+    })?;
     if facts.cpus == 0 {
         return Err(ReplayFixtureError::Field { field: "cpus", message: "a node has at least one CPU".to_owned() });
     }
@@ -512,7 +514,7 @@ fn numa_spec(nodes: &NumaNodes) -> Result<NumaSpec, ReplayFixtureError> {
     let mut files = BTreeMap::new();
     let mut with_memory = Vec::new();
     for node in list {
-        let bytes = |text: &str| qosm_cluster::parse_bytes(text).map_err(|error| wrong(error.to_string()));
+        let bytes = |text: &str| qosm_cluster::parse_bytes(text).map_err(|error| wrong(format!("`{text}`: {error}")));
         let memory = bytes(&node.memory)?;
         let free = node.free.as_deref().map(bytes).transpose()?.unwrap_or(Bytes(memory.0 / 2));
         let available = node.available.as_deref().map(bytes).transpose()?.unwrap_or(free);

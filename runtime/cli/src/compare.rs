@@ -32,7 +32,8 @@ pub(crate) fn run(args: &ReplayArgs, against: &str) -> anyhow::Result<Answer> {
         }
         *slot = other;
     }
-    let mut comparison = Comparison::new(&facts, &engine, &policy, old, new)?;
+    let comparison = Comparison::new(&facts, &engine, &policy, old, new);
+    let mut comparison = comparison.map_err(|error| recording.unfit(error))?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut table = Table::default();
     let mut show = |outcome: &ComparisonOutcome| -> anyhow::Result<()> {

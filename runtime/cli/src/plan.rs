@@ -11,7 +11,7 @@ use qosm_host::BurstRule;
 use qosm_model::knob::Knob;
 use qosm_model::lease;
 use qosm_open_module::{compiler, default_dir, personal_cache};
-use qosm_replay::{Planned, RowOrder, on_facts, read_facts};
+use qosm_replay::{Planned, RowOrder, of_facts, on_facts, read_facts};
 use qosm_terminal::{Answer, document};
 
 use crate::args::PlanArgs;
@@ -28,9 +28,12 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Answer> {
         None => std::mem::take(&mut config.policies),
     };
     let policies = load_entries(&engine, &args.modules, said)?;
-    let planned = match facts {
-        Some(facts) => on_facts(&facts, objects, engine, policies)?,
-        None => on_this_host(args, objects, engine, policies, config)?,
+    let planned = match (&args.facts, facts) {
+        (Some(path), Some(facts)) => {
+            let planned = on_facts(&facts, objects, engine, policies);
+            planned.map_err(|error| of_facts(&document::shown(path), error))?
+        }
+        _ => on_this_host(args, objects, engine, policies, config)?,
     };
     planned.show(args.output.output, if args.in_order { RowOrder::InOrder } else { RowOrder::ByPod })
 }

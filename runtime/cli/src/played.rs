@@ -25,7 +25,8 @@ impl Played {
         let (facts, recording) = Recording::open(path)?;
         let engine = Engine::new()?;
         let policies = plan::load_entries(&engine, modules, facts.policies.clone())?;
-        let replay = Replay::new(&facts, Objects::default(), engine, policies, Mode::Enforce)?;
+        let replay = Replay::new(&facts, Objects::default(), engine, policies, Mode::Enforce);
+        let replay = replay.map_err(|error| recording.unfit(error))?;
         Ok(Self { replay, recording })
     }
 

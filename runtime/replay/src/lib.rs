@@ -8,4 +8,4 @@ mod plan;
 mod recording;
 
 pub use crate::plan::{Planned, RowOrder, on_facts, read_facts};
-pub use crate::recording::{Recording, is_usage, play, write_line};
+pub use crate::recording::{Recording, is_usage, of_facts, play, write_line};

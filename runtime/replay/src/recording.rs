@@ -8,7 +8,7 @@ use qosm_agent::replay::{Outcome, Replay, ReplayError, TickLine};
 use qosm_agent::{LoadedPolicy, Mode};
 use qosm_cluster::Objects;
 use qosm_engine::Engine;
-use qosm_terminal::{Answer, Output, Usage};
+use qosm_terminal::{Answer, Output, Usage, document};
 
 /// Plays a recording and prints the outcome of each tick. The answer is bad if a policy does not run.
 ///
@@ -22,7 +22,8 @@ pub fn play(
     policies: Vec<LoadedPolicy>,
     output: Output,
 ) -> anyhow::Result<Answer> {
-    let mut replay = Replay::new(facts, Objects::default(), engine, policies, Mode::Enforce)?;
+    let replay = Replay::new(facts, Objects::default(), engine, policies, Mode::Enforce);
+    let mut replay = replay.map_err(|error| recording.unfit(error))?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut failing = false;
     let mut show = |outcome: &Outcome| -> anyhow::Result<()> {
@@ -79,9 +80,16 @@ impl Recording {
         let (number, first) =
             first.ok_or_else(|| Usage(format!("{}: empty; the first line must be the facts", recording.shown)))?;
         let first = first.map_err(|error| unreadable(&recording.shown, &error))?;
-        let facts =
-            Facts::from_recording(&first).map_err(|error| recording.wrong(number, &format!("the facts: {error}")))?;
+        let facts = Facts::from_recording(&first).map_err(|error| {
+            let (field, error) = (document::json_field::<Facts>(&first), document::plain(&error.to_string()));
+            recording.wrong(number, &format!("the facts: {field}{error}"))
+        })?;
         Ok((facts, recording))
+    }
+
+    /// Adds the recording's name to an error in its facts.
+    pub fn unfit(&self, error: ReplayError) -> anyhow::Error {
+        of_facts(&self.shown, error.into())
     }
 
     fn wrong(&self, number: usize, error: &dyn std::fmt::Display) -> Usage {
@@ -100,7 +108,10 @@ impl Recording {
     ) -> anyhow::Result<()> {
         while let Some((number, line)) = self.lines.next() {
             let line = line.map_err(|error| unreadable(&self.shown, &error))?;
-            let tick: TickLine = serde_json::from_str(&line).map_err(|error| self.wrong(number, &error))?;
+            let tick: TickLine = serde_json::from_str(&line).map_err(|error| {
+                let (field, error) = (document::json_field::<TickLine>(&line), document::plain(&error.to_string()));
+                self.wrong(number, &format!("{field}{error}"))
+            })?;
             let outcome =
                 play(&tick).map_err(|error| self.wrong(number, &format!("{:#}", anyhow::Error::from(error))))?;
             show(&outcome)?;
@@ -179,6 +190,11 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
         writeln!(out, "{:>5} {seconds:>6}.{millis:03}s  policy {policy} does not run: {error}", outcome.tick)?;
     }
     Ok(())
+}
+
+/// Adds the file whose facts describe no node that can be simulated.
+pub fn of_facts(shown: &str, error: anyhow::Error) -> anyhow::Error {
+    if is_usage(&error) { error.context(format!("cannot simulate the node of {shown}")) } else { error }
 }
 
 /// Whether an error lies in the recording or the facts, so that it counts as wrong usage of the command.

@@ -38,11 +38,52 @@ pub fn object(json: &str, flag: &str) -> Result<serde_json::Map<String, serde_js
 ///
 /// [`Usage`] with the file, the place in it and the field.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Usage> {
-    let text = text(path)?;
+    parse(&text(path)?, &shown(path))
+}
+
+fn parse<T: DeserializeOwned>(text: &str, shown: &str) -> Result<T, Usage> {
     if text.trim().is_empty() {
-        return Err(Usage(format!("{} is empty", shown(path))));
+        return Err(Usage(format!("{shown} is empty")));
     }
-    serde_saphyr::from_str(&text).map_err(|error| Usage(format!("{}: {}{error}", shown(path), field::<T>(&text))))
+    serde_saphyr::from_str(text).map_err(|error| {
+        let (field, error) = (field::<T>(text), error.to_string());
+        Usage(format!("{shown}: {field}{}", plain(error.strip_prefix("error: ").unwrap_or(&error))))
+    })
+}
+
+/// A parser's message without names of Rust types.
+pub fn plain(error: &str) -> String {
+    const NUMBERS: [(&str, &str); 9] = [
+        ("u8", "a whole number, 0 to 255"),
+        ("u16", "a whole number, 0 to 65535"),
+        ("u32", "a whole number, 0 to 4294967295"),
+        ("u64", "a whole number, 0 to 18446744073709551615"),
+        ("usize", "a whole number, 0 or more"),
+        ("i32", "a whole number, -2147483648 to 2147483647"),
+        ("i64", "a whole number, -9223372036854775808 to 9223372036854775807"),
+        ("f32", "a number"),
+        ("f64", "a number"),
+    ];
+    let mut text = error
+        .replace("expected sequence start", "write a list")
+        .replace("expected mapping start", "write fields (`name: value`)")
+        .replace("expected string scalar", "write one value");
+    for (name, meaning) in NUMBERS {
+        text = text.replace(&format!("invalid {name}"), &format!("write {meaning}"));
+        text = text.replace(&format!("expected {name}"), &format!("expected {meaning}"));
+    }
+    let Some((before, after)) = text.split_once("expected struct ") else { return text };
+    let rest = after.trim_start_matches(|char: char| char.is_ascii_alphanumeric());
+    format!("{before}expected fields (`name: value`){rest}")
+}
+
+/// The path of the invalid field of a JSON text, as a prefix of the parser's message; empty if the text as a whole is invalid.
+pub fn json_field<T: DeserializeOwned>(text: &str) -> String {
+    let mut document = serde_json::Deserializer::from_str(text);
+    match serde_path_to_error::deserialize::<_, T>(&mut document) {
+        Err(error) => prefix(&error.path().to_string()),
+        Ok(_) => String::new(),
+    }
 }
 
 /// The path of the invalid field, as a prefix of the message; the parser itself reports only lines.
@@ -54,9 +95,87 @@ fn field<T: DeserializeOwned>(text: &str) -> String {
             error.into_inner()
         })
     });
-    if read.is_ok() || field == "." || field.is_empty() { String::new() } else { format!("{field}: ") }
+    if read.is_ok() { String::new() } else { prefix(&field) }
 }
 
-fn shown(path: &Path) -> String {
+fn prefix(field: &str) -> String {
+    // A question mark stands for a key that could not be read.
+    let field = field.trim_end_matches('?').trim_end_matches('.');
+    if field.is_empty() { String::new() } else { format!("{field}: ") }
+}
+
+/// The name of a file in messages: `-` is standard input.
+pub fn shown(path: &Path) -> String {
     if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only what cannot be read matters here")]
+    struct Document {
+        cpus: Option<u32>,
+        weight: Option<i32>,
+        bytes: Option<u64>,
+        pods: Option<Vec<String>>,
+        host: Option<BTreeMap<String, String>>,
+        inner: Option<Inner>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only what cannot be read matters here")]
+    struct Inner {
+        a: u32,
+    }
+
+    #[test]
+    fn no_type_of_rust_is_named() {
+        for (text, field, message) in [
+            ("cpus: many", "cpus", "write a whole number, 0 to 4294967295"),
+            ("cpus: -2", "cpus", "write a whole number, 0 to 4294967295"),
+            ("weight: high", "weight", "write a whole number, -2147483648 to 2147483647"),
+            ("bytes: 1Gi", "bytes", "write a whole number, 0 to 18446744073709551615"),
+            ("pods: 5", "pods", "write a list"),
+            ("host: 5", "host", "write fields (`name: value`)"),
+            ("inner: 5", "inner", "write fields (`name: value`)"),
+            ("cpus: [1]", "cpus", "write one value"),
+        ] {
+            let Usage(told) = parse::<Document>(text, "a.yaml").unwrap_err();
+            assert!(told.starts_with(&format!("a.yaml: {field}: line 1 column ")), "{told}");
+            assert!(told.contains(message), "{told}");
+            for leaked in ["u32", "i32", "u64", "expected", "error:"] {
+                assert!(!told.contains(leaked), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_json_has_its_field_and_no_type_of_rust() {
+        for (text, field, message) in [
+            (
+                r#"{"cpus": "many"}"#,
+                "cpus: ",
+                r#"invalid type: string "many", expected a whole number, 0 to 4294967295"#,
+            ),
+            (
+                r#"{"inner": {"a": -1}}"#,
+                "inner.a: ",
+                "invalid value: integer `-1`, expected a whole number, 0 to 4294967295",
+            ),
+            (r#"{"inner": 5}"#, "inner: ", "invalid type: integer `5`, expected fields (`name: value`)"),
+        ] {
+            assert_eq!(json_field::<Document>(text), field);
+            let told = plain(&serde_json::from_str::<Document>(text).unwrap_err().to_string());
+            assert!(told.starts_with(&format!("{message} at line 1 column ")), "{told}");
+        }
+        assert_eq!(json_field::<Document>("{"), "");
+        assert_eq!(json_field::<Document>("{}"), "");
+    }
 }
