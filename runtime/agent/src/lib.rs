@@ -53,6 +53,7 @@ mod policy;
 pub mod policy_set;
 mod quotas;
 pub mod record;
+mod refused_limit;
 pub mod replay;
 mod replay_fixture;
 mod replay_fixture_error;

@@ -133,7 +133,8 @@ impl Replay {
         objects.node = more.node.or(objects.node);
         objects.leave_out_other_nodes();
         let set_up = ReplayFixture::set_up(facts, &objects);
-        let (host, fixture) = set_up.map_err(|error| error.among(&objects.problems))?;
+        let (host, mut fixture) = set_up.map_err(|error| error.among(&objects.problems))?;
+        objects.problems.append(&mut fixture.problems);
         let config = AgentConfig {
             guard_rails: facts.guard_rails.clone().unwrap_or_default(),
             // A replay need not save time: every knob is read back at each tick.
@@ -246,6 +247,8 @@ impl Replay {
         }
         line.alarms.iter().try_for_each(|alarm| alarm.check(&self.sources.pods))?;
         self.fixture.play(self.agent.host_mut(), &self.sources.pods, line)?;
+        changed |= !self.fixture.problems.is_empty();
+        self.sources.problems.append(&mut self.fixture.problems);
         let window = line.window_millis.saturating_mul(1000).saturating_add(line.window_micros);
         self.time = Micros(self.time.0.saturating_add(window));
         self.late = Micros(line.late_micros);

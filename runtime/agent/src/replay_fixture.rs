@@ -15,6 +15,7 @@ use qosm_model::layering::ClusterConfig;
 use qosm_model::node::{Group, GroupCounters};
 use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, NumaTopology, ProcessFailure, list_text};
 use qosm_model::pod::{ContainerState, Pod, Tier};
+use qosm_model::problem::Problem;
 use qosm_model::unit::{Bytes, Micros};
 
 use crate::applications;
@@ -22,6 +23,7 @@ use crate::facts::block_io::{DeviceFacts, VolumeFacts};
 use crate::facts::{
     CgroupFacts, CgroupVersions, DriverName, Facts, HostFacts, KernelName, NumaNodeFacts, NumaNodes, Version,
 };
+use crate::refused_limit;
 use crate::replay::line::{MigrationLine, NumaLine, TickLine};
 use crate::replay_fixture_error::ReplayFixtureError;
 
@@ -36,6 +38,8 @@ pub(crate) struct ReplayFixture {
     busy: Micros,
     /// Volumes of pods, including pods that do not exist yet.
     volumes: Vec<VolumeFacts>,
+    /// Limits of pods that the kernel refused, until the replay takes them.
+    pub(crate) problems: Vec<Problem>,
 }
 
 impl ReplayFixture {
@@ -58,18 +62,18 @@ impl ReplayFixture {
         if let Some(state) = &facts.host.cpu_manager_state {
             simulation(&mut host)?.set_cpu_manager_state(Some(&state.to_string()));
         }
-        let fixture = Self { volumes: facts.host.pod_volumes.clone(), ..Self::default() };
+        let mut fixture = Self { volumes: facts.host.pod_volumes.clone(), ..Self::default() };
         set_volumes(&mut host, &objects.pods, &fixture.volumes)?;
         set_costs(&mut host, &facts.host.block_devices)?;
         set_node_knobs(&mut host, &facts.host.node_knobs)?;
-        provision(&mut host, &objects.pods)?;
+        fixture.problems = provision(&mut host, &objects.pods)?;
         write_files(&mut host, &objects.pods, &facts.cgroups)?;
         Ok((host, fixture))
     }
 
     /// Plays one line: makes the cgroups of new pods, updates the counters, and writes what other writers wrote.
     pub(crate) fn play(&mut self, host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), ReplayFixtureError> {
-        provision(host, pods)?;
+        self.problems = provision(host, pods)?;
         write_files(host, pods, &line.cgroups)?;
         set_node_knobs(host, &line.node_knobs)?;
         if let Some(devices) = &line.block_devices {
@@ -555,8 +559,9 @@ fn numa_spec(nodes: &NumaNodes) -> Result<NumaSpec, ReplayFixtureError> {
 /// The most that a kernel is built for (`CONFIG_NODES_SHIFT` 10).
 const MAX_NUMA_NODES: u32 = 1024;
 
-/// Makes what a kubelet would have made for the active pods.
-fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), ReplayFixtureError> {
+/// Makes what a kubelet would have made for the active pods. Returns the limits that the kernel refuses; their cgroups do not have them.
+fn provision(host: &mut Host, pods: &[Pod]) -> Result<Vec<Problem>, ReplayFixtureError> {
+    let mut problems = Vec::new();
     for pod in pods.iter().filter(|pod| pod.active) {
         // A container of an unknown runtime has no cgroup; its pod has one, and so have the other containers.
         let mut known = pod.clone();
@@ -565,11 +570,19 @@ fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), ReplayFixtureError> {
                 container.state = ContainerState::Waiting;
             }
         }
-        let made = host.provision(&known);
-        made.map_err(|source| ReplayFixtureError::Provision { pod: pod.key(), source: Box::new(source) })?;
+        let mut refused = None;
+        // A cgroup exists once its limit is refused, so that the next attempt goes on with the one after it.
+        for _ in 0..=known.containers.len() {
+            let Err(source) = host.provision(&known) else { break };
+            let Some(problem) = refused_limit::problem(pod, &source) else {
+                return Err(ReplayFixtureError::Provision { pod: pod.key(), source: Box::new(source) });
+            };
+            refused = refused.or(Some(problem));
+        }
+        problems.extend(refused);
     }
     if host.numa_topology().is_one_place() {
-        return Ok(());
+        return Ok(problems);
     }
     // A kubelet enables the controller `cpuset` too, and on v1 makes the groups of its hierarchy.
     for path in container_paths(host, pods) {
@@ -578,7 +591,7 @@ fn provision(host: &mut Host, pods: &[Pod]) -> Result<(), ReplayFixtureError> {
             simulation.ensure_cgroup(&path).map_err(|source| file_error(&path, "cpuset.mems", "", source))?;
         }
     }
-    Ok(())
+    Ok(problems)
 }
 
 fn container_paths(host: &Host, pods: &[Pod]) -> Vec<String> {

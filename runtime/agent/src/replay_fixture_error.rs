@@ -58,12 +58,12 @@ pub enum ReplayFixtureError {
         /// The reason.
         source: std::io::Error,
     },
-    /// The kernel refuses a pod's limits, as those of a container above its pod's.
+    /// A pod's cgroups cannot be made, for another reason than a limit that the kernel refuses.
     #[error("the cgroups of pod {pod} cannot be made")]
     Provision {
         /// `namespace/name`.
         pod: String,
-        /// The refusal.
+        /// The reason.
         source: Box<HostError>,
     },
     /// The simulation did not start.

@@ -43,6 +43,8 @@ pub(crate) struct PodEntry {
     pub(crate) attached: bool,
     /// Whether the agent made its cgroups, and removes them again.
     pub(crate) is_created: bool,
+    /// A limit that the kernel refused when the agent made its cgroups or resized them.
+    pub(crate) refused_limit: Option<Problem>,
     /// Whether policies may act on it.
     pub(crate) access: Access,
 }
@@ -435,6 +437,7 @@ impl PodTable {
             containers,
             attached: false,
             is_created: false,
+            refused_limit: None,
             access: Access::Open,
         };
         entry.refresh_view();

@@ -11,6 +11,7 @@ use crate::now::Now;
 use crate::nri::RuntimeMessage;
 use crate::observed::log_adjustment;
 use crate::policy_set::resolved::PolicySet;
+use crate::refused_limit;
 use crate::sources::Sources;
 use crate::step::Mode;
 use crate::table::{Access, PauseChanges, RefusedPod};
@@ -34,8 +35,13 @@ impl Agent {
         self.refuse_twins(changes.refused, now);
         if self.run.mode == Mode::Enforce {
             for (id, before) in created {
-                if let Some(entry) = self.pods.get(id) {
-                    self.ledger.resize(&mut self.host, entry, &before);
+                if let Some(entry) = self.pods.get(id)
+                    && let Some(resized) = self.ledger.resize(&mut self.host, entry, &before)
+                {
+                    let refused = resized.err().and_then(|error| refused_limit::problem(&entry.pod, &error));
+                    if let Some(entry) = self.pods.get_mut(id) {
+                        entry.refused_limit = refused;
+                    }
                 }
             }
         }
@@ -153,7 +159,9 @@ impl Agent {
             }
             return;
         }
-        self.ledger.create_pod(&mut self.host, &mut self.pods, id);
+        if self.ledger.create_pod(&mut self.host, &mut self.pods, id) {
+            self.collect_problems(now);
+        }
         let (opened, refused) = self.open_pod(id, now);
         if self.pods.note_claims(&opened, refused) {
             self.collect_problems(now);

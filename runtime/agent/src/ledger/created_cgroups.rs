@@ -8,39 +8,50 @@ use qosm_model::problem::chain;
 use crate::journal::Entries;
 use crate::ledger::Ledger;
 use crate::path::is_within;
+use crate::refused_limit;
 use crate::table::{PodEntry, PodTable};
 
 impl Ledger {
-    /// Creates the cgroups that a kubelet would create, with the limits that it would set.
-    pub(crate) fn create_pod(&mut self, host: &mut Host, pods: &mut PodTable, id: PodId) {
+    /// Creates the cgroups that a kubelet would create, with the limits that it would set. Returns `true` if the kernel refuses a limit,
+    /// which is a new problem of the pod.
+    pub(crate) fn create_pod(&mut self, host: &mut Host, pods: &mut PodTable, id: PodId) -> bool {
         if !self.created.is_enabled {
-            return;
+            return false;
         }
-        let Some(entry) = pods.get(id) else { return };
+        let Some(entry) = pods.get(id) else { return false };
         let given = entry.pod.clone();
         let missing = match host.unprovisioned(&given) {
             Ok(missing) => missing,
             Err(error) => {
                 tracing::warn!(pod = given.key(), error = chain(&error), "cgroups cannot be made");
-                return;
+                return false;
             }
         };
+        let mut refused = None;
         if !missing.is_empty() {
             if let Some(journal) = &self.journal
                 && let Err(error) = journal.commit(&Entries { created: missing.clone(), ..Entries::default() })
             {
                 tracing::error!(pod = given.key(), error = chain(&error), "cgroup not made: the journal does not work");
-                return;
+                return false;
             }
             self.created.all.extend(missing);
             if let Err(error) = host.provision(&given) {
-                tracing::warn!(pod = given.key(), error = chain(&error), "cgroups cannot be made");
+                refused = refused_limit::problem(&given, &error);
+                if refused.is_none() {
+                    tracing::warn!(pod = given.key(), error = chain(&error), "cgroups cannot be made");
+                }
             }
         }
         let is_created = self.created.all.contains(&host.pod_path(&given));
-        if let Some(entry) = pods.get_mut(id) {
-            entry.is_created = is_created;
+        let Some(entry) = pods.get_mut(id) else { return false };
+        entry.is_created = is_created;
+        // Further limits that the kernel refuses have the same cause; the first stands until the specification changes.
+        let is_news = refused.is_some() && entry.refused_limit.is_none();
+        if is_news {
+            entry.refused_limit = refused;
         }
+        is_news
     }
 
     /// Removes the cgroups that were created for a pod.

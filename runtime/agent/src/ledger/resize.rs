@@ -1,7 +1,7 @@
 //! Stands in for the kubelet where the agent created a pod's cgroups: writes changed limits.
 
 use qosm_host::knob_table::{Encoding, TABLE, row};
-use qosm_host::{Executed, Host, Wanted};
+use qosm_host::{Executed, Host, HostError, Wanted};
 use qosm_model::knob::Target;
 use qosm_model::pod::Pod;
 use qosm_model::problem::chain;
@@ -10,11 +10,11 @@ use crate::ledger::Ledger;
 use crate::table::PodEntry;
 
 impl Ledger {
-    /// Writes the limits of a pod if they differ from `before`.
-    pub(crate) fn resize(&mut self, host: &mut Host, entry: &PodEntry, before: &Pod) {
+    /// Writes the limits of a pod if they differ from `before`, and returns the outcome; `None` if they do not differ.
+    pub(crate) fn resize(&mut self, host: &mut Host, entry: &PodEntry, before: &Pod) -> Option<Result<(), HostError>> {
         let given = &entry.pod;
         if bounds(given) == bounds(before) {
-            return;
+            return None;
         }
         let targets: Vec<Target> = entry.targets().collect();
         // With a burst in force a mainline kernel refuses a smaller quota, and with `cpu.idle` every kernel refuses a weight: both go
@@ -37,8 +37,9 @@ impl Ledger {
                 self.dirty.insert(key);
             }
         }
-        if let Err(error) = host.resize(given) {
-            tracing::warn!(pod = given.key(), error = chain(&error), "changed limits cannot be written");
+        let resized = host.resize(given);
+        if let Err(error) = &resized {
+            tracing::warn!(pod = given.key(), error = chain(error), "changed limits cannot be written");
         }
         let weights: Vec<_> = self
             .held
@@ -54,6 +55,7 @@ impl Ledger {
                 self.dirty.insert(key);
             }
         }
+        Some(resized)
     }
 }
 

@@ -58,6 +58,7 @@ impl Reporting {
                 .chain(pause)
                 .chain(written)
                 .chain(nameless)
+                .chain(entry.refused_limit.clone())
             {
                 of_pods.push((Target::Pod(entry.id), problem));
             }

@@ -61,13 +61,27 @@ fn an_entry_for_a_pod_that_could_not_be_read_says_why() {
     play(&facts, &[]).says(2, &words);
 }
 
-/// On v1 the kernel refuses a container a quota above that of its pod.
+/// On v1 the kernel refuses a container a quota above that of its pod, and everywhere one that is too large.
 #[test]
-fn a_pod_whose_limits_the_kernel_refuses_is_named() {
-    let mut web = pod("web", &json!({}), &json!([limited("a", "2")]));
-    web["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
-    let facts = json!({"host": {"cgroup": "v1", "driver": "cgroupfs"}, "pods": [web]});
-    plan(&facts).says(2, &["pod default/web", "`200000`", "cpu.cfs_quota_us"]);
+fn a_pod_whose_limits_the_kernel_refuses_is_named_and_the_others_count() {
+    let burst = json!({"koordinator.sh/cpuBurst": r#"{"policy":"cpuBurstOnly"}"#});
+    let good = pod("good", &burst, &json!([limited("a", "1")]));
+    let mut above = pod("web", &json!({}), &json!([limited("a", "2")]));
+    above["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
+    let large = pod("web", &json!({}), &json!([limited("a", "1Gi")]));
+    for (cgroup, web, value, file) in
+        [("v1", above, "`200000`", "cpu.cfs_quota_us"), ("v2", large, "`107374182400000 100000`", "cpu.max")]
+    {
+        let host = json!({"cgroup": cgroup, "driver": "cgroupfs"});
+        let facts = json!({"host": host, "policies": [{"name": "cpu-burst"}], "pods": [web, good.clone()]});
+        let planned = plan(&facts);
+        planned.says(1, &["pod default/web: resources.limits.cpu: the kernel refuses ", value, file, "correct"]);
+        assert_eq!(planned.rows().len(), 2, "{planned:#?}");
+        assert_eq!(planned.json()["problems"].as_array().map(Vec::len), Some(1), "{planned:#?}");
+        let played = play(&facts, &[json!({"windowMillis": 1000})]);
+        played.says(0, &[]);
+        assert!(played.stdout.contains("the kernel refuses"), "{played:#?}");
+    }
 }
 
 #[test]

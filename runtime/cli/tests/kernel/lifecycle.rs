@@ -159,6 +159,18 @@ fn only_root_may_talk_to_the_agent_and_there_is_one_a_state_folder() {
 }
 
 #[test]
+fn a_limit_that_the_kernel_refuses_is_a_problem_until_it_is_corrected() {
+    let node = Node::empty();
+    node.write("pods/web.json", &manifest(&json!({}), "1Gi").to_string());
+    let agent = Agent::start_with(&node, &[("--create-cgroups", "")]);
+    let is_told = || agent.ask(&["get", "problems"]).is_some_and(|problems| problems.contains("the kernel refuses"));
+    wait_until("the problem", is_told);
+    node.pod(&json!({}));
+    wait_until("the quota", || node.cgroups.exists(APP) && node.cgroups.quota(APP) == BASE);
+    wait_until("the problem's end", || !is_told());
+}
+
+#[test]
 fn groups_are_made_resized_and_removed_for_pods_without_a_kubelet() {
     let node = Node::empty();
     node.pod(&json!({}));
