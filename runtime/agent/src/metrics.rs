@@ -447,6 +447,10 @@ impl Metrics {
             for writer in ["kubelet", "reset", "sync", "person", "fight", "settled"] {
                 drop(self.drift.get_or_create(&DriftLabels { knob: knob.kind_name(), writer }));
             }
+            // The errors with which kernels refuse values; other reasons are rare, and their series begin with the first refusal.
+            for reason in ["EINVAL", "EBUSY", "EPERM", "EACCES", "EIO"] {
+                drop(self.refusals.get_or_create(&RefusalLabels { knob: knob.kind_name(), reason }));
+            }
         }
         for kind in ["Normal", "Warning"] {
             drop(self.events.get_or_create(&KindLabel { kind }));

@@ -59,6 +59,7 @@ mod tests {
             "# TYPE process_cpu_seconds_total counter",
             "process_start_time_seconds 12.5",
             "qosm_knob_drift_total{knob=\"cpu.quota\",writer=\"fight\"} 0",
+            "qosm_knob_refusals_total{knob=\"memory.min\",reason=\"EINVAL\"} 0",
             "qosm_evictions_total{outcome=\"refused\"} 0",
         ] {
             assert!(plain.lines().any(|own| own == line), "{line}:\n{plain}");
