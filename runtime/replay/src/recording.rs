@@ -1,5 +1,6 @@
 //! Plays a recording tick by tick, and prints the outcomes.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, Write};
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use qosm_agent::replay::{Outcome, Replay, ReplayError, TickLine};
 use qosm_agent::{LoadedPolicy, Mode};
 use qosm_cluster::Objects;
 use qosm_engine::Engine;
-use qosm_terminal::{Answer, Output, Usage, document};
+use qosm_terminal::{Answer, Output, Usage, document, print};
 
 /// Plays a recording and prints the outcome of each tick. The answer is bad if a policy does not run.
 ///
@@ -30,7 +31,7 @@ pub fn play(
         failing |= !outcome.failing.is_empty();
         match output {
             Output::Json => write_line(&mut out, outcome)?,
-            Output::Table => write_table(&mut out, outcome)?,
+            Output::Table => out.write_all(table(outcome)?.as_bytes())?,
         }
         Ok(())
     };
@@ -124,7 +125,9 @@ fn unreadable(shown: &str, error: &std::io::Error) -> Usage {
     Usage(format!("cannot read {shown}: {error}"))
 }
 
-fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
+/// The rows of one tick, without the characters that a terminal interprets.
+fn table(outcome: &Outcome) -> Result<String, std::fmt::Error> {
+    let mut out = String::new();
     let seconds = outcome.time_millis / 1000;
     let millis = outcome.time_millis % 1000;
     let rows =
@@ -189,7 +192,7 @@ fn write_table(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
     for (policy, error) in &outcome.failing {
         writeln!(out, "{:>5} {seconds:>6}.{millis:03}s  policy {policy} does not run: {error}", outcome.tick)?;
     }
-    Ok(())
+    Ok(print::harmless(&out).into_owned())
 }
 
 /// Adds the file whose facts describe no node that can be simulated.
@@ -200,4 +203,33 @@ pub fn of_facts(shown: &str, error: anyhow::Error) -> anyhow::Error {
 /// Whether an error lies in the recording or the facts, so that it counts as wrong usage of the command.
 pub fn is_usage(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ReplayError::Fixture(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_table_has_nothing_that_a_terminal_acts_on() {
+        let outcome = Outcome {
+            tick: 1,
+            time_millis: 1500,
+            decisions: Vec::new(),
+            refused: Vec::new(),
+            migrations: Vec::new(),
+            classes: Vec::new(),
+            resources: Vec::new(),
+            evictions: Vec::new(),
+            shadows: Vec::new(),
+            events: Vec::new(),
+            problems: vec!["\u{1b}[2Jgone\u{7}".to_owned()],
+            failing: BTreeMap::from([("mine".to_owned(), "\u{9b}2J".to_owned())]),
+        };
+        assert_eq!(
+            table(&outcome).unwrap(),
+            "    1      1.500s  problem \\u{1b}[2Jgone\\u{7}\n    1      1.500s  policy mine does not run: \\u{9b}2J\n"
+        );
+    }
 }

@@ -54,7 +54,7 @@ pub fn text(text: &str) -> anyhow::Result<()> {
 }
 
 /// Escapes control characters, except line feeds and tabs.
-fn harmless(text: &str) -> Cow<'_, str> {
+pub fn harmless(text: &str) -> Cow<'_, str> {
     let acts = |char: char| char.is_control() && !matches!(char, '\n' | '\t');
     if !text.contains(acts) {
         return Cow::Borrowed(text);
