@@ -23,6 +23,23 @@ pub fn is_slip(name: &str, known: &str) -> bool {
         && (1..=2).contains(&strsim::osa_distance(&joined(name), &joined(known)))
 }
 
+/// The known name that is closest to `name`, if one is close enough.
+pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    // Longer text is not a misspelt name, and the cost of the distance is the product of both lengths.
+    const MAX_LENGTH: usize = 64;
+    if name.len() > MAX_LENGTH {
+        return None;
+    }
+    let name = name.to_lowercase();
+    let within = (name.chars().count() / 3).max(1);
+    known
+        .into_iter()
+        .map(|known| (strsim::osa_distance(&name, &known.to_lowercase()), known))
+        .filter(|(distance, _)| *distance <= within)
+        .min()
+        .map(|(_, known)| known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

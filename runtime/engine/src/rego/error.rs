@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use qosm_model::knob::Knob;
 use qosm_model::resctrl::NotAShare;
+use qosm_model::spelling;
 use qosm_model::unit::Bytes;
 
 use super::{DEPTH, ENTRYPOINT};
@@ -241,7 +243,7 @@ pub enum SettingFlaw {
         most: i64,
     },
     /// A knob that does not exist.
-    #[error("knob: there is no knob `{name}`; there are {}", Listed(&qosm_model::knob::Knob::ALL))]
+    #[error("knob: there is no knob `{name}`; {} {}", knobs_are(name), Listed(&Knob::ALL))]
     NoKnob {
         /// The name that was written.
         name: String,
@@ -292,6 +294,14 @@ pub enum SettingFlaw {
     /// A violation of a rule that also applies to components.
     #[error("{0}")]
     Rule(Box<Rule>),
+}
+
+/// What precedes the list of knobs: the one that was probably meant.
+fn knobs_are(name: &str) -> String {
+    match spelling::nearest(name, Knob::ALL.map(Knob::kind_name)) {
+        Some(meant) => format!("did you mean `{meant}`? There are"),
+        None => "there are".to_owned(),
+    }
 }
 
 impl SettingFlaw {

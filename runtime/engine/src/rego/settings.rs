@@ -573,6 +573,11 @@ mod tests {
             ("cpuset.mems", "[]", Err("value: it is an array, and should be a list of NUMA nodes")),
             ("cpuset.mems", "[63]", Err("value: 63 is not within 0 and 62")),
             ("cpuset.mems", "1", Err("value: it is 1, and should be an array or set of NUMA nodes")),
+            (
+                "memory.hihg",
+                "1",
+                Err("knob: there is no knob `memory.hihg`; did you mean `memory.high`? There are `cpu.quota`"),
+            ),
             ("cpu.magic", "1", Err("knob: there is no knob `cpu.magic`; there are `cpu.quota`")),
         ] {
             match (value_of(knob, value), expected) {

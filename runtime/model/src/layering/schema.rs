@@ -4,6 +4,8 @@ use serde_json::Value;
 
 use crate::foreign;
 
+pub(super) use crate::spelling::nearest;
+
 /// Maximum depth of references and alternatives, and maximum number of parts: a schema beyond them is a mistake or malicious.
 const MAX_DEPTH: usize = 16;
 const MAX_PARTS: usize = 64;
@@ -202,21 +204,4 @@ pub(super) fn clip(text: &str) -> String {
 /// A sentence with third-party text in it.
 pub(super) fn shown(text: &str) -> String {
     foreign::shown(text, 400)
-}
-
-/// The known name that is closest to `name`, if one is close enough.
-pub(super) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    // Longer text is not a misspelt name, and the cost of the distance is the product of both lengths.
-    const MAX_LENGTH: usize = 64;
-    if name.len() > MAX_LENGTH {
-        return None;
-    }
-    let name = name.to_lowercase();
-    let within = (name.chars().count() / 3).max(1);
-    known
-        .into_iter()
-        .map(|known| (strsim::osa_distance(&name, &known.to_lowercase()), known))
-        .filter(|(distance, _)| *distance <= within)
-        .min()
-        .map(|(_, known)| known)
 }
