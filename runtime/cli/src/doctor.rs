@@ -131,6 +131,9 @@ fn alarms(facts: &HostFacts) -> (Vec<&'static str>, Vec<&'static str>) {
 }
 
 fn burst_rule(facts: &HostFacts) -> &'static str {
+    if facts.burst_switch == Some(false) {
+        return "off: kernel.sched_cfs_bw_burst_enabled is 0; `sysctl -w kernel.sched_cfs_bw_burst_enabled=1` turns bursts on";
+    }
     match facts.burst_rule {
         BurstRule::BurstWithinQuota => "a burst is capped at the quota (mainline); 1000 % comes to 100 %",
         BurstRule::Unbounded => "a burst may exceed the quota",
@@ -206,6 +209,7 @@ fn document(
             BurstRule::Unbounded => Some(false),
             BurstRule::Unknown => None,
         },
+        "burstSwitch": facts.burst_switch,
         "unprobed": facts.unprobed,
         "capabilities": {
             "dacOverride": facts.capabilities.dac_override,
@@ -312,4 +316,29 @@ fn render(
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use qosm_host::Host;
+    use qosm_host::simulated::{Kernel, Spec};
+
+    use super::*;
+
+    #[test]
+    fn bursts_that_the_kernel_has_switched_off_are_told_with_the_way_to_turn_them_on() {
+        for (switch, told) in [
+            (
+                "0\n",
+                "off: kernel.sched_cfs_bw_burst_enabled is 0; `sysctl -w kernel.sched_cfs_bw_burst_enabled=1` turns bursts on",
+            ),
+            ("1\n", "a burst may exceed the quota"),
+        ] {
+            let proc = BTreeMap::from([("sys/kernel/sched_cfs_bw_burst_enabled".to_owned(), switch.to_owned())]);
+            let spec = Spec { kernel: Kernel::Alibaba, proc, ..Spec::default() };
+            assert_eq!(burst_rule(&Host::simulated(&spec).unwrap().facts()), told);
+        }
+    }
 }

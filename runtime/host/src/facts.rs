@@ -65,6 +65,9 @@ pub struct HostFacts {
     pub node_knobs: Vec<(Knob, Value)>,
     /// Whether a burst may exceed the quota.
     pub burst_rule: BurstRule,
+    /// Whether bursts take effect (`kernel.sched_cfs_bw_burst_enabled` of Alibaba Cloud Linux); `None` on kernels without the switch,
+    /// where they do.
+    pub burst_switch: Option<bool>,
     /// Why the kernel was not probed; `None` if it was.
     pub unprobed: Option<String>,
 }
@@ -137,6 +140,7 @@ pub(crate) struct NodeFacts {
     resctrl: bool,
     sched_ext: Option<String>,
     kernel_release: Option<String>,
+    burst_switch: Option<bool>,
     pub(crate) capabilities: Capabilities,
 }
 
@@ -159,6 +163,9 @@ impl NodeFacts {
                 || backend.inode(Area::Sys, "fs/resctrl").is_ok(),
             sched_ext: read(Area::Sys, "kernel/sched_ext/state").map(text),
             kernel_release: read(Area::Proc, "sys/kernel/osrelease").map(text).filter(|release| !release.is_empty()),
+            burst_switch: read(Area::Proc, "sys/kernel/sched_cfs_bw_burst_enabled")
+                .and_then(|text| parse::number(&text))
+                .map(|switch| switch != 0),
             capabilities: Capabilities::parse(&read(Area::Proc, "self/status").map(text).unwrap_or_default()),
         }
     }
@@ -244,6 +251,7 @@ impl Host {
             knobs,
             node_knobs: self.node_knobs(),
             burst_rule: self.probe.burst_rule,
+            burst_switch: self.node.burst_switch,
             unprobed: self.probe.why.clone(),
         }
     }

@@ -425,6 +425,12 @@ fn reports_facts() {
         facts.knobs.iter().filter(|fact| fact.support != Support::Native).map(|fact| fact.knob).collect();
     assert_eq!(missing, [Knob::CoreGroup], "its switch is off, as the kernel has it");
     assert!(facts.recursive_protection && facts.capabilities.sys_resource);
+    assert_eq!(facts.burst_switch, None);
+    for (text, switch) in [("0\n", false), ("1\n", true)] {
+        let proc = BTreeMap::from([("sys/kernel/sched_cfs_bw_burst_enabled".to_owned(), text.to_owned())]);
+        let spec = Spec { kernel: Kernel::Alibaba, proc, ..Spec::default() };
+        assert_eq!(Host::simulated(&spec).unwrap().facts().burst_switch, Some(switch));
+    }
 }
 
 /// On cgroup v1, cpusets have their own hierarchy, in which kubepods may be missing.
