@@ -8,15 +8,22 @@ use serde::Serialize;
 
 /// Prints an error and its causes to standard error.
 pub fn error(error: &anyhow::Error) {
-    let mut chain = error.chain();
-    let mut text = String::new();
-    if let Some(first) = chain.next() {
-        text.push_str(&format!("error: {first}\n"));
+    note(&with_causes(error));
+}
+
+/// An error and its causes, one a line, without those that the line above tells already.
+fn with_causes(error: &anyhow::Error) -> String {
+    let mut above = error.to_string();
+    let mut text = format!("error: {above}");
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if above.contains(&cause) {
+            continue;
+        }
+        text.push_str(&format!("\n  because: {cause}"));
+        above = cause;
     }
-    for cause in chain {
-        text.push_str(&format!("  because: {cause}\n"));
-    }
-    note(text.trim_end_matches('\n'));
+    text
 }
 
 /// Prints a line for users to standard error, escaped as by [`text`]. A closed standard error is ignored.
@@ -109,6 +116,20 @@ fn table_within(width: Option<u16>, head: &[&str], rows: impl IntoIterator<Item 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_the_line_above_tells_is_left_out() {
+        let error = anyhow::anyhow!("no such file (os error 2)")
+            .context("cannot read /x: no such file (os error 2)")
+            .context("no kubeconfig: cannot read /x: no such file (os error 2)")
+            .context("the cluster cannot be reached");
+        assert_eq!(
+            with_causes(&error),
+            "error: the cluster cannot be reached\n  because: no kubeconfig: cannot read /x: no such file (os error 2)"
+        );
+        let error = anyhow::anyhow!("permission denied").context("cannot make the folder /x");
+        assert_eq!(with_causes(&error), "error: cannot make the folder /x\n  because: permission denied");
+    }
 
     #[test]
     fn what_a_terminal_would_act_on_is_shown() {
