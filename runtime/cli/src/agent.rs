@@ -54,7 +54,7 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     let folder = args.pods.clone().map(|pods| Folder::open(pods, args.config.clone())).transpose()?;
     let default_modules = default_dir(args.modules.module_dir.as_deref());
     // Landlock allows only paths that exist, so these are created first. From here on the agent has what it needs and no more.
-    let cache = cache(&args.state_dir.join("modules"))?;
+    let cache = cache(&args.state_dir.join("modules")).map_err(as_root)?;
     make_folder_of(&args.admin_socket)?;
     raise_file_limit();
     if let Some(mode) = args.confine {
@@ -263,6 +263,14 @@ fn owner(args: &KubernetesArgs, config: &mut AgentConfig) -> anyhow::Result<Opti
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     }))
+}
+
+/// Adds the way out to an error of an agent that a user without root's rights has started.
+fn as_root(error: anyhow::Error) -> anyhow::Error {
+    if rustix::process::geteuid().is_root() {
+        return error;
+    }
+    error.context("the state folder cannot be used without root's rights: run the agent as root (`sudo qosm agent …`)")
 }
 
 /// Creates the folder of the admin socket, with mode 0700. An existing folder stays as it is.
