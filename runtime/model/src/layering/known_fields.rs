@@ -97,3 +97,22 @@ pub(super) fn misspelt(key: &str, fields: &[(String, Document)]) -> Vec<(String,
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_that_a_policy_reads_is_known() {
+        for source in [
+            include_str!("../../../../policies/be-suppress/src/config.rs"),
+            include_str!("../../../../policies/eviction/src/config.rs"),
+        ] {
+            let (_, fields) = source.split_once("const FIELDS: ").unwrap();
+            let (fields, _) = fields.split_once("];").unwrap();
+            let names: Vec<_> = fields.split('"').skip(1).step_by(2).collect();
+            assert!(names.len() > 3, "{names:?}");
+            assert!(names.iter().all(|name| RESOURCE_THRESHOLD.contains(name)), "{names:?}");
+        }
+    }
+}
