@@ -17,6 +17,10 @@ const SDK: &str = "sdk/rego";
 const LIBRARY: &str = "sdk/rego/qosm";
 /// Schema of a policy's input, for the type checker; projects have it next to the library.
 const SCHEMA: &str = "sdk/rego/input.schema.json";
+/// Samples in which every counter is 0, written from the schema.
+const ZEROS: &str = "sdk/rego/qosm/zeros.rego";
+/// The way out where one of them is not what it follows from.
+const UPDATE: &str = "run `cargo xtask rego --update`";
 /// The template, and its name.
 const TEMPLATE: &str = "sdk/templates/rego";
 const NAME_OF_TEMPLATE: &str = "my-policy";
@@ -28,7 +32,7 @@ const TESTS: &str = "*_test.rego";
 /// What to do with the library, the template and the examples.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Copies the library into the template and the examples first.
+    /// First writes the samples of zeros from the input's schema, and copies the library into the template and the examples.
     #[arg(long)]
     update: bool,
 }
@@ -92,6 +96,9 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     command::heading("Rego policies");
     let folder = bundles(workspace);
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+    if fs::read_to_string(workspace.root().join(ZEROS)).ok() != Some(zeros(workspace)?) {
+        bail!("{ZEROS} does not follow from {SCHEMA}: {UPDATE}");
+    }
     for project in projects(workspace)? {
         has_library(workspace, &project)?;
         let name = match project.file_name().context("a project has no name")? {
@@ -173,23 +180,45 @@ fn library(workspace: &Workspace) -> Result<BTreeMap<OsString, PathBuf>> {
 fn has_library(workspace: &Workspace, project: &Path) -> Result<()> {
     let folder = project.join("lib/qosm");
     let read = |file: &Path| fs::read(file).with_context(|| format!("{} cannot be read", file.display()));
-    let way_out = "run `cargo xtask rego --update`";
     let library = library(workspace)?;
     for (name, file) in &library {
         let copy = folder.join(name);
         if fs::read(&copy).ok() != Some(read(file)?) {
-            bail!("{} is not {}: {way_out}", copy.display(), file.display());
+            bail!("{} is not {}: {UPDATE}", copy.display(), file.display());
         }
     }
     let entries = fs::read_dir(&folder).with_context(|| format!("{} cannot be listed", folder.display()))?;
     match entries.filter_map(Result::ok).find(|entry| !library.contains_key(&entry.file_name())) {
-        Some(entry) => bail!("{} is no part of the library: {way_out}", entry.path().display()),
+        Some(entry) => bail!("{} is no part of the library: {UPDATE}", entry.path().display()),
         None => Ok(()),
     }
 }
 
-/// Copies the library into every project.
+/// The package of samples in which every counter is 0: policies' tests build on them, and a new counter needs nothing there.
+fn zeros(workspace: &Workspace) -> Result<String> {
+    let file = workspace.root().join(SCHEMA);
+    let text = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let schema: serde_json::Value =
+        serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", file.display()))?;
+    let mut package = "# METADATA\n# title: Zeros\n# description: Samples in which every counter is 0. Written from \
+                       input.schema.json.\npackage qosm.lib.zeros\n"
+        .to_owned();
+    for column in ["cpu", "memory"] {
+        let sample = &schema["properties"][column]["additionalProperties"];
+        let names = sample["required"].as_array().with_context(|| format!("{SCHEMA} has no counters of `{column}`"))?;
+        package.push_str(&format!("\n{column} := {{\n"));
+        for name in names {
+            package.push_str(&format!("\t{name}: 0,\n"));
+        }
+        package.push_str("}\n");
+    }
+    Ok(package)
+}
+
+/// Writes the samples of zeros, and copies the library into every project.
 fn update(workspace: &Workspace) -> Result<()> {
+    let file = workspace.root().join(ZEROS);
+    fs::write(&file, zeros(workspace)?).with_context(|| format!("{} cannot be written", file.display()))?;
     let library = library(workspace)?;
     for project in projects(workspace)? {
         let folder = project.join("lib/qosm");

@@ -7,6 +7,7 @@ package qosm.lib.testing
 import data.qosm.lib.knobs
 import data.qosm.lib.text
 import data.qosm.lib.units
+import data.qosm.lib.zeros
 
 # METADATA
 # description: |
@@ -93,25 +94,11 @@ pod_object(fields) := object.union(
 
 # METADATA
 # description: A sample of an idle container.
-cpu(fields) := object.union(
-	{"usageUsec": 0, "nrPeriods": 0, "nrThrottled": 0, "throttledUsec": 0},
-	fields,
-)
+cpu(fields) := object.union(zeros.cpu, fields)
 
 # METADATA
 # description: A sample of a container without memory.
-memory(fields) := object.union(
-	{
-		"usageBytes": 0,
-		"anonBytes": 0,
-		"fileBytes": 0,
-		"inactiveFileBytes": 0,
-		"highEvents": 0,
-		"maxEvents": 0,
-		"oomKills": 0,
-	},
-	fields,
-)
+memory(fields) := object.union(zeros.memory, fields)
 
 # METADATA
 # description: A sample of a container that waits for nothing.
