@@ -12,7 +12,7 @@ use qosm_model::block_io::{BlockDevice, PodVolume};
 use qosm_model::column::Fields;
 use qosm_model::cpu_topology::Cpu;
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::node::{Group, GroupSample};
+use qosm_model::node::{Group, GroupCounters, GroupSample, NodeMemory};
 use qosm_model::numa::{NumaId, NumaNode, NumaSample, list_text};
 use qosm_model::pod::{ContainerId, ContainerState};
 use serde_json::json;
@@ -27,8 +27,7 @@ use crate::facts::{
 };
 use crate::now::Now;
 use crate::policy::Policy;
-use crate::replay::line::{ContainerLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine, TickLine};
-use crate::replay::{ApplicationLine, GroupLine};
+use crate::replay::line::{ApplicationLine, ContainerLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine, TickLine};
 use crate::report::view::View;
 use crate::step::Step;
 
@@ -178,7 +177,7 @@ impl Recorder {
         tick.node = columns.node.map(|node| NodeLine {
             cpu_usage_usec: node.cpu_usage.map(|usage| usage.0),
             memory_available_bytes: node.memory_available.map(|bytes| bytes.0),
-            memory: columns.node_memory.map(Into::into),
+            memory: columns.node_memory.map(|memory| NodeMemory { total: None, ..memory }),
             pressure: columns.node_pressure.map(Into::into),
         });
         self.cpus.write(view, &step.readings, &mut tick);
@@ -292,20 +291,20 @@ fn line(document: &impl serde::Serialize) -> String {
 }
 
 /// What groups used, by name, without pods that have just ended: a replay has no group of them.
-fn groups(view: &View<'_>, samples: &[GroupSample]) -> BTreeMap<String, GroupLine> {
+fn groups(view: &View<'_>, samples: &[GroupSample]) -> BTreeMap<String, GroupCounters> {
     let name = |group: Group| match group {
         Group::Tier(tier) => Some(tier.to_string()),
         Group::Pod(pod) => Some(view.pods.get(pod).filter(|entry| entry.pod.active)?.pod.key()),
         Group::Outside => Some(Group::OUTSIDE.to_owned()),
     };
-    samples.iter().filter_map(|sample| Some((name(sample.group)?, sample.used.into()))).collect()
+    samples.iter().filter_map(|sample| Some((name(sample.group)?, sample.used))).collect()
 }
 
 /// What applications used, by name.
 fn applications(view: &View<'_>, samples: &[ApplicationSample]) -> BTreeMap<String, ApplicationLine> {
     let line = |sample: &ApplicationSample| {
         let cgroup = crate::applications::place(view.host, &sample.application);
-        (sample.application.name.clone(), ApplicationLine { cgroup, used: sample.used.into() })
+        (sample.application.name.clone(), ApplicationLine { cgroup, used: sample.used })
     };
     samples.iter().map(line).collect()
 }

@@ -2,7 +2,6 @@
 //! tick with its decisions. The same input gives the same bytes on every machine.
 
 pub(crate) mod line;
-pub(crate) mod node_use;
 pub(crate) mod resctrl;
 
 use std::collections::BTreeMap;
@@ -29,9 +28,9 @@ use crate::sources::Sources;
 use crate::step::Mode;
 
 pub use line::{
-    ContainerLine, FailureLine, MigrationLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine, PressureLine, TickLine,
+    ApplicationLine, ContainerLine, FailureLine, MigrationLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine,
+    PressureLine, TickLine,
 };
-pub use node_use::{ApplicationLine, GroupLine, GroupMemoryLine, NodeMemoryLine, StallLine};
 pub use resctrl::{ClassLine, DomainLine, ResctrlLine, UsageLine};
 
 /// The result of one tick: a line of a replay's output.

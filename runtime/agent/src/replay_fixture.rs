@@ -108,7 +108,7 @@ impl ReplayFixture {
             }
             if let Some(pressure) = row.pressure {
                 let total = self.pressure.entry(path).or_default();
-                *total = pressure.on_top_of(*total);
+                *total = PressureCounters::from(pressure).on_top_of(*total);
             }
         }
         play_cpus(host, pods, line)?;
@@ -148,10 +148,10 @@ impl ReplayFixture {
             simulation.set_memory_available(Bytes(available));
         }
         if let Some(memory) = line.node.and_then(|node| node.memory) {
-            simulation.set_node_memory(memory.into());
+            simulation.set_node_memory(memory);
         }
         if let Some(pressure) = line.node.and_then(|node| node.pressure) {
-            self.node_pressure = pressure.on_top_of(self.node_pressure);
+            self.node_pressure = PressureCounters::from(pressure).on_top_of(self.node_pressure);
             simulation.set_node_pressure(self.node_pressure);
         }
         Ok(())
@@ -166,20 +166,20 @@ impl ReplayFixture {
                 None => path_of(host, pods, name, None, "groups")?,
             };
             let total = self.groups.entry(path.clone()).or_default();
-            *total = GroupCounters::from(row).on_top_of(*total);
+            *total = row.on_top_of(*total);
             simulation(host)?
                 .set_group_counters(&path, *total)
                 .map_err(|source| file_error(name, "cpu.stat", "", source))?;
         }
         for (name, row) in &line.applications {
             let total = self.groups.entry(row.cgroup.clone()).or_default();
-            *total = GroupCounters::from(row.used).on_top_of(*total);
+            *total = row.used.on_top_of(*total);
             let simulation = simulation(host)?;
             let error = |source| file_error(&format!("application {name}"), "cpu.stat", "", source);
             simulation.ensure_cgroup(&row.cgroup).map_err(error)?;
             simulation.set_group_counters(&row.cgroup, *total).map_err(error)?;
         }
-        let memory = |name: &str| GroupCounters::from(*line.groups.get(name)?).memory;
+        let memory = |name: &str| line.groups.get(name)?.memory;
         if let Some(outside) = memory(Group::OUTSIDE) {
             // The root's memory is what is outside plus that of all pods.
             let pods = memory(&Tier::Guaranteed.to_string()).unwrap_or_default();

@@ -1,10 +1,11 @@
-//! Parsers for the kernel's files. The input is untrusted: no parser panics, allocates on the hot path, or relies on an order.
+//! Parsers for the kernel's files. The input is untrusted: no parser panics, allocates on the hot path, or relies on an order. What a
+//! simulated kernel prints of them is beside the parser.
 
 use memchr::memchr;
 use qosm_model::column::Stall;
 use qosm_model::cpus::CpuSet;
 use qosm_model::knob::{Knob, Value};
-use qosm_model::node::{Marks, NodeMemory};
+use qosm_model::node::NodeMemory;
 use qosm_model::unit::{Bytes, Micros};
 
 use crate::knob_table::{Encoding, KnobRow, unlimited_bytes};
@@ -128,13 +129,25 @@ pub fn own_use(text: &[u8], ticks_per_second: u64, page_size: u64) -> Option<Own
 /// `/proc/meminfo`, which does not contain the watermarks.
 pub fn node_memory(text: &[u8]) -> Option<NodeMemory> {
     Some(NodeMemory {
-        total: meminfo_field(text, b"MemTotal:")?,
+        total: Some(meminfo_field(text, b"MemTotal:")?),
         free: meminfo_field(text, b"MemFree:")?,
         available: meminfo_field(text, b"MemAvailable:")?,
         active_file: meminfo_field(text, b"Active(file):")?,
         inactive_file: meminfo_field(text, b"Inactive(file):")?,
-        marks: Marks::default(),
+        ..NodeMemory::default()
     })
+}
+
+/// `/proc/meminfo` of a simulated kernel.
+pub(crate) fn meminfo_text(total: Bytes, memory: NodeMemory) -> String {
+    let fields = [
+        ("MemTotal", total),
+        ("MemFree", memory.free),
+        ("MemAvailable", memory.available),
+        ("Active(file)", memory.active_file),
+        ("Inactive(file)", memory.inactive_file),
+    ];
+    fields.iter().map(|(name, bytes)| format!("{name}: {} kB\n", bytes.0 / 1024)).collect()
 }
 
 fn meminfo_field(text: &[u8], name: &[u8]) -> Option<Bytes> {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
+use qosm_model::column::{PressureCounters, Stall};
 use qosm_model::knob::{Knob, Target};
 use qosm_model::pod::ContainerId;
 use qosm_model::unit::{Bytes, Micros};
@@ -49,24 +49,6 @@ pub struct OwnUse {
     pub resident_memory: Bytes,
 }
 
-/// CPU time that a container used beyond its quota, as bursts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BurstCounters {
-    /// Number of periods with a burst.
-    pub nr_bursts: u64,
-    /// Total CPU time of bursts.
-    pub burst: Micros,
-}
-
-impl BurstCounters {
-    /// Parses `cpu.stat`, whose unit on v1 is nanoseconds.
-    fn of(text: &[u8]) -> Option<Self> {
-        let [nr_bursts, micros, nanos] = parse::keyed(text, ["nr_bursts", "burst_usec", "burst_time"]);
-        let burst = micros.or(nanos.map(|nanos| nanos / 1000)).map(Micros)?;
-        Some(Self { nr_bursts: nr_bursts?, burst })
-    }
-}
-
 /// A node-wide file below `/proc`.
 #[derive(Clone, Copy)]
 pub(crate) enum NodeFile {
@@ -98,68 +80,6 @@ impl NodeFile {
 }
 
 impl Host {
-    /// CPU time and throttling of a container, including all cgroups below it. v1: `cpuacct.usage` and `cpu.stat`, in
-    /// nanoseconds; v2: `cpu.stat`.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError::Gone`], [`HostError::NotAttached`], [`HostError::Unsupported`] without the controller, and
-    /// [`HostError::Parse`] if a counter is missing, as in a v2 cgroup without the cpu controller.
-    pub fn cpu_counters(&mut self, id: ContainerId) -> Result<CpuCounters, HostError> {
-        let length = self.read_file(Target::Container(id), CgroupFile::CpuStat)?;
-        self.counters_of(id, length)
-    }
-
-    /// The same as [`Self::cpu_counters`], and the CPU time used in bursts beyond the quota; `None` if the kernel does
-    /// not count it (before Linux 5.14).
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::cpu_counters`].
-    pub fn cpu_and_burst_counters(
-        &mut self,
-        id: ContainerId,
-    ) -> Result<(CpuCounters, Option<BurstCounters>), HostError> {
-        let length = self.read_file(Target::Container(id), CgroupFile::CpuStat)?;
-        let bursts = BurstCounters::of(&self.buffer[..length]);
-        Ok((self.counters_of(id, length)?, bursts))
-    }
-
-    /// Parses `cpu.stat`, which the caller has read, and on v1 reads the CPU time from another file.
-    fn counters_of(&mut self, id: ContainerId, length: usize) -> Result<CpuCounters, HostError> {
-        let target = Target::Container(id);
-        let text = &self.buffer[..length];
-        let unified_usage = self.hierarchies.version(Controller::Cpuacct) == Some(CgroupVersion::V2);
-        if self.hierarchies.version(Controller::Cpu) == Some(CgroupVersion::V2) && unified_usage {
-            let keys = ["usage_usec", "nr_periods", "nr_throttled", "throttled_usec"];
-            let [Some(usage), Some(nr_periods), Some(nr_throttled), Some(throttled)] = parse::keyed(text, keys) else {
-                return Err(self.garbled(target, CgroupFile::CpuStat, length, "the counters of usage and throttling"));
-            };
-            return Ok(CpuCounters { usage: Micros(usage), nr_periods, nr_throttled, throttled: Micros(throttled) });
-        }
-        let throttling = match self.hierarchies.version(Controller::Cpu) {
-            Some(CgroupVersion::V2) => parse::keyed(text, ["nr_periods", "nr_throttled", "throttled_usec"]),
-            _ => {
-                let [periods, throttled, nanos] = parse::keyed(text, ["nr_periods", "nr_throttled", "throttled_time"]);
-                [periods, throttled, nanos.map(|nanos| nanos / 1000)]
-            }
-        };
-        let [Some(nr_periods), Some(nr_throttled), Some(throttled)] = throttling else {
-            return Err(self.garbled(target, CgroupFile::CpuStat, length, "the counters of throttling"));
-        };
-        let length = self.read_file(target, CgroupFile::CpuUsage)?;
-        let text = &self.buffer[..length];
-        let usage = if unified_usage {
-            parse::keyed(text, ["usage_usec"])[0]
-        } else {
-            parse::number(text).map(|nanos| nanos / 1000)
-        };
-        let Some(usage) = usage else {
-            return Err(self.garbled(target, CgroupFile::CpuUsage, length, "the CPU time used"));
-        };
-        Ok(CpuCounters { usage: Micros(usage), nr_periods, nr_throttled, throttled: Micros(throttled) })
-    }
-
     /// Quota and period of a cgroup.
     ///
     /// # Errors
@@ -191,69 +111,6 @@ impl Host {
             attached.period = Some(period);
         }
         Ok(Bandwidth { quota, period })
-    }
-
-    /// Memory in use of a container, including all cgroups below it, and the number of its processes that the OOM
-    /// killer ended. Does not read the composition of the memory, for which the kernel would sum the counters of all
-    /// CPUs.
-    ///
-    /// # Errors
-    ///
-    /// As [`Host::cpu_counters`].
-    pub fn memory_in_use(&mut self, id: ContainerId) -> Result<(Bytes, u64), HostError> {
-        let target = Target::Container(id);
-        let usage = self.read_number(target, CgroupFile::MemoryUsage, "the memory in use")?;
-        let unified = self.hierarchies.version(Controller::Memory) == Some(CgroupVersion::V2);
-        let length = self.read_file(target, if unified { CgroupFile::MemoryEvents } else { CgroupFile::MemoryOom })?;
-        let [oom_kills] = parse::keyed(&self.buffer[..length], ["oom_kill"]);
-        Ok((Bytes(usage), oom_kills.unwrap_or(0)))
-    }
-
-    /// Memory of a container, including all cgroups below it. v1 does not count throttling above `memory.high`, so the
-    /// count is 0, as is `oom_kill` on kernels before 4.13.
-    ///
-    /// # Errors
-    ///
-    /// As [`Host::cpu_counters`].
-    pub fn memory_counters(&mut self, id: ContainerId) -> Result<MemoryCounters, HostError> {
-        let target = Target::Container(id);
-        let unified = self.hierarchies.version(Controller::Memory) == Some(CgroupVersion::V2);
-        let usage = self.read_number(target, CgroupFile::MemoryUsage, "the memory in use")?;
-        let keys = if unified {
-            ["anon", "file", "inactive_file"]
-        } else {
-            ["total_rss", "total_cache", "total_inactive_file"]
-        };
-        let length = self.read_file(target, CgroupFile::MemoryStat)?;
-        let [Some(anon), Some(file), Some(inactive_file)] = parse::keyed(&self.buffer[..length], keys) else {
-            return Err(self.garbled(
-                target,
-                CgroupFile::MemoryStat,
-                length,
-                "the sizes of anonymous memory and page cache",
-            ));
-        };
-        let (high_events, max_events, oom_kills) = if unified {
-            let length = self.read_file(target, CgroupFile::MemoryEvents)?;
-            let [Some(high), Some(max), oom_kill] = parse::keyed(&self.buffer[..length], ["high", "max", "oom_kill"])
-            else {
-                return Err(self.garbled(target, CgroupFile::MemoryEvents, length, "the counts of events"));
-            };
-            (high, max, oom_kill.unwrap_or(0))
-        } else {
-            let failures = self.read_number(target, CgroupFile::MemoryFailures, "a count")?;
-            let length = self.read_file(target, CgroupFile::MemoryOom)?;
-            (0, failures, parse::keyed(&self.buffer[..length], ["oom_kill"])[0].unwrap_or(0))
-        };
-        Ok(MemoryCounters {
-            usage: Bytes(usage),
-            anon: Bytes(anon),
-            file: Bytes(file),
-            inactive_file: Bytes(inactive_file),
-            high_events,
-            max_events,
-            oom_kills,
-        })
     }
 
     /// Pressure stall totals of a container. A resource without a file counts as 0.
@@ -422,22 +279,4 @@ impl Host {
 
 pub(crate) fn garbled_node_file(path: &str, expected: &'static str, text: &[u8]) -> HostError {
     HostError::Parse { path: path.to_owned(), expected, text: error::shortened(text) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bursts_are_counted_in_either_unit_or_not_at_all() {
-        let counted = Some(BurstCounters { nr_bursts: 3, burst: Micros(45) });
-        for (text, expected) in [
-            ("usage_usec 9\nnr_bursts 3\nburst_usec 45\n", counted),
-            ("nr_periods 9\nnr_bursts 3\nburst_time 45999\n", counted),
-            ("nr_periods 9\nnr_throttled 0\nthrottled_usec 0\n", None),
-            ("nr_bursts 3\n", None),
-        ] {
-            assert_eq!(BurstCounters::of(text.as_bytes()), expected, "{text}");
-        }
-    }
 }

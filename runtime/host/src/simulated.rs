@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
-use qosm_model::node::{GroupCounters, GroupMemory, Marks, NodeMemory};
+use qosm_model::node::{GroupCounters, GroupMemory, NodeMemory};
 use qosm_model::numa::{MigrationProgress, MigrationState, NumaId, list_text};
 use qosm_model::unit::{Bytes, Micros};
 use rustix::io::Errno;
@@ -28,10 +28,10 @@ use crate::core_scheduling::helper::Hold;
 use crate::core_scheduling::note::Note;
 use crate::migration::{Job, Run};
 use crate::mounts::{CgroupVersion, Controller, Hierarchy};
-use crate::parse;
 use crate::processes::Ending;
 use crate::reclaim::Watermarks;
 use crate::reclaim::reclaimer::{GroupId, ReclaimReport, Reclaimer};
+use crate::{counter_files, parse};
 
 mod block_io;
 mod core_scheduling;
@@ -143,7 +143,7 @@ impl Simulation {
         let mut proc = BTreeMap::from([
             ("self/mountinfo".to_owned(), mounts),
             ("self/status".to_owned(), "Name:\tqosm\nCapEff:\t000001ffffffffff\n".to_owned()),
-            ("pressure/cpu".to_owned(), pressure_text(Stall::default())),
+            ("pressure/cpu".to_owned(), counter_files::pressure_text(Stall::default())),
         ]);
         proc.extend(node_knobs::proc_files(spec));
         proc.insert("partitions".to_owned(), block_io::partitions(&spec.devices));
@@ -307,14 +307,9 @@ impl Simulation {
     ///
     /// `ENOENT` without such a cgroup.
     pub fn set_cpu_counters(&mut self, path: &str, counters: CpuCounters) -> io::Result<()> {
-        let CpuCounters { usage, nr_periods, nr_throttled, throttled } = counters;
-        let usage_nanos = usage.0.saturating_mul(1000);
-        let throttled_nanos = throttled.0.saturating_mul(1000);
+        let usage_nanos = counters.usage.0.saturating_mul(1000);
         let (tree, node) = self.locate(path, "cpu.stat")?;
-        let text = match self.trees[tree].version {
-            CgroupVersion::V1 => rules::cpu_stat_v1(nr_periods, nr_throttled, throttled_nanos),
-            CgroupVersion::V2 => rules::cpu_stat_v2(usage.0, Some((nr_periods, nr_throttled, throttled.0))),
-        };
+        let text = counter_files::cpu_stat(self.trees[tree].version, counters);
         self.trees[tree].put(node, "cpu.stat", text);
         if let Ok((tree, node)) = self.locate(path, "cpuacct.usage") {
             self.trees[tree].put(node, "cpuacct.usage", format!("{usage_nanos}\n"));
@@ -329,7 +324,7 @@ impl Simulation {
     /// `ENOENT` without such a cgroup.
     pub fn set_memory_counters(&mut self, path: &str, counters: MemoryCounters) -> io::Result<()> {
         let (tree, node) = self.locate(path, "memory.stat")?;
-        for (file, text) in rules::memory_files(self.trees[tree].version, counters) {
+        for (file, text) in counter_files::memory_files(self.trees[tree].version, counters) {
             self.trees[tree].put(node, file, text);
         }
         Ok(())
@@ -382,7 +377,7 @@ impl Simulation {
         let PressureCounters { cpu, memory, io } = counters;
         for (file, stall) in [("cpu.pressure", cpu), ("memory.pressure", memory), ("io.pressure", io)] {
             let (tree, node) = self.locate(path, file)?;
-            self.trees[tree].put(node, file, pressure_text(stall));
+            self.trees[tree].put(node, file, counter_files::pressure_text(stall));
         }
         Ok(())
     }
@@ -414,29 +409,13 @@ impl Simulation {
 
     /// Sets `MemAvailable`, all of it as free memory.
     pub fn set_memory_available(&mut self, available: Bytes) {
-        let (total, free, cache) = (self.memory, available, Bytes(0));
-        self.set_node_memory(NodeMemory {
-            total,
-            free,
-            available,
-            active_file: cache,
-            inactive_file: cache,
-            marks: Marks::default(),
-        });
+        self.set_node_memory(NodeMemory { free: available, available, ..NodeMemory::default() });
     }
 
     /// Sets the node's memory, and the kernel's watermarks if all are known; the total does not change.
     pub fn set_node_memory(&mut self, memory: NodeMemory) {
-        let fields = [
-            ("MemTotal", self.memory),
-            ("MemFree", memory.free),
-            ("MemAvailable", memory.available),
-            ("Active(file)", memory.active_file),
-            ("Inactive(file)", memory.inactive_file),
-        ];
-        let text = fields.iter().map(|(name, bytes)| format!("{name}: {} kB\n", bytes.0 / 1024)).collect();
-        self.proc.insert("meminfo".to_owned(), text);
-        let Marks { min: Some(min), low: Some(low), high: Some(high) } = memory.marks else { return };
+        self.proc.insert("meminfo".to_owned(), parse::meminfo_text(self.memory, memory));
+        let (Some(min), Some(low), Some(high)) = (memory.min_mark, memory.low_mark, memory.high_mark) else { return };
         let pages = |bytes: Bytes| bytes.0 / self.rules.page_size();
         let text = format!(
             "Node 0, zone   Normal\n  pages free     0\n        min      {}\n        low      {}\n        high     {}\n",
@@ -468,7 +447,7 @@ impl Simulation {
     pub fn set_node_pressure(&mut self, counters: PressureCounters) {
         let PressureCounters { cpu, memory, io } = counters;
         for (file, stall) in [("cpu", cpu), ("memory", memory), ("io", io)] {
-            self.proc.insert(format!("pressure/{file}"), pressure_text(stall));
+            self.proc.insert(format!("pressure/{file}"), counter_files::pressure_text(stall));
         }
     }
 
@@ -478,7 +457,7 @@ impl Simulation {
     ///
     /// `ENOENT` without such a cgroup.
     pub fn set_group_counters(&mut self, path: &str, counters: GroupCounters) -> io::Result<()> {
-        for (file, text) in rules::group_files(counters) {
+        for (file, text) in counter_files::group_files(counters) {
             let Ok((tree, node)) = self.locate(path, file) else { continue };
             let text = text.of(self.trees[tree].version);
             self.trees[tree].put(node, file, text);
@@ -489,7 +468,7 @@ impl Simulation {
     /// Sets the memory of the hierarchy's root, that is, of all processes.
     pub fn set_root_memory(&mut self, memory: Option<GroupMemory>) {
         for tree in self.trees.iter_mut().filter(|tree| tree.controllers.contains(&Controller::Memory)) {
-            for (file, text) in rules::root_memory_files(tree.version, memory) {
+            for (file, text) in counter_files::root_memory_files(tree.version, memory) {
                 tree.put(tree::ROOT, file, text);
             }
         }
@@ -560,11 +539,6 @@ impl Simulation {
             Area::Cgroup(_) | Area::Sys => &self.sys,
         }
     }
-}
-
-fn pressure_text(stall: Stall) -> String {
-    let line = |kind, total: Micros| format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={}\n", total.0);
-    line("some", stall.some) + &line("full", stall.full)
 }
 
 fn split(path: &str) -> (&str, &str) {

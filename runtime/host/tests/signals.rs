@@ -13,7 +13,7 @@ use qosm_host::{
 };
 use qosm_model::column::{CpuCounters, MemoryCounters, PressureCounters, Stall};
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::node::{GroupCounters, GroupMemory, Marks, NodeMemory};
+use qosm_model::node::{GroupCounters, GroupMemory, NodeMemory};
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::unit::{Bytes, Micros};
 
@@ -227,24 +227,26 @@ fn all_memory_is_that_of_the_hierarchys_root() {
 fn the_nodes_memory_comes_with_watermarks_that_are_read_again_when_they_can_have_changed() {
     let mut host = Host::simulated(&Spec::default()).unwrap();
     let memory = NodeMemory {
-        total: Bytes(8 << 30),
+        total: Some(Bytes(8 << 30)),
         free: Bytes(1 << 30),
         available: Bytes(2 << 30),
         active_file: Bytes(3 << 20),
         inactive_file: Bytes(4 << 20),
-        marks: Marks::default(),
+        ..NodeMemory::default()
     };
     host.simulated_mut().unwrap().set_node_memory(memory);
     assert_eq!(host.node_memory_in_full().unwrap(), memory, "no zoneinfo here");
     for min in [1 << 26, 1 << 27] {
         let mark = |bytes| Some(Bytes(bytes));
-        let marks = Marks { min: mark(min), low: mark(min * 5 / 4), high: mark(min * 3 / 2) };
-        host.simulated_mut().unwrap().set_node_memory(NodeMemory { marks, ..memory });
-        assert_eq!(host.node_memory_in_full().unwrap(), NodeMemory { marks, ..memory });
+        let (min_mark, low_mark, high_mark) = (mark(min), mark(min * 5 / 4), mark(min * 3 / 2));
+        let memory = NodeMemory { min_mark, low_mark, high_mark, ..memory };
+        host.simulated_mut().unwrap().set_node_memory(memory);
+        assert_eq!(host.node_memory_in_full().unwrap(), memory);
     }
     let garbled = Spec { proc: BTreeMap::from([("zoneinfo".to_owned(), "Node x".to_owned())]), ..Spec::default() };
     let mut host = Host::simulated(&garbled).unwrap();
-    assert_eq!(host.node_memory_in_full().unwrap().marks, Marks::default());
+    let memory = host.node_memory_in_full().unwrap();
+    assert_eq!((memory.min_mark, memory.low_mark, memory.high_mark), (None, None, None));
 }
 
 #[test]

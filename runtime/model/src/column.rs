@@ -1,5 +1,7 @@
 //! Columns: one kind of measurement for all containers. The kernel counts running totals; modules see differences.
 
+use serde::{Deserialize, Serialize};
+
 use self::fields::counters;
 pub use self::fields::{Counters, Fields};
 use crate::knob::Target;
@@ -74,11 +76,14 @@ pub struct MemorySample {
 }
 
 /// Time during which some, or all, threads of a cgroup waited for one resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Stall {
     /// Time during which at least one thread waited.
+    #[serde(rename = "someUsec")]
     pub some: Micros,
     /// Time during which all threads waited at the same time.
+    #[serde(rename = "fullUsec")]
     pub full: Micros,
 }
 
@@ -90,10 +95,19 @@ impl Stall {
             full: Micros(self.full.0.saturating_sub(earlier.full.0)),
         }
     }
+
+    /// The inverse of [`since`](Self::since): this, added to `earlier`.
+    #[must_use]
+    pub fn on_top_of(self, earlier: Self) -> Self {
+        Self {
+            some: Micros(earlier.some.0.saturating_add(self.some.0)),
+            full: Micros(earlier.full.0.saturating_add(self.full.0)),
+        }
+    }
 }
 
 /// Running totals, or differences, of a container's pressure stall information.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PressureCounters {
     /// Waiting for a CPU.
     pub cpu: Stall,
@@ -112,6 +126,16 @@ impl PressureCounters {
             io: self.io.since(earlier.io),
         }
     }
+
+    /// The inverse of [`since`](Self::since): this, added to `earlier`.
+    #[must_use]
+    pub fn on_top_of(self, earlier: Self) -> Self {
+        Self {
+            cpu: self.cpu.on_top_of(earlier.cpu),
+            memory: self.memory.on_top_of(earlier.memory),
+            io: self.io.on_top_of(earlier.io),
+        }
+    }
 }
 
 /// A container's pressure over a window.
@@ -124,18 +148,23 @@ pub struct PressureSample {
 }
 
 /// Capacity and usage of the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeSample {
     /// Logical CPUs.
     pub cpus: u32,
     /// Physical memory.
+    #[serde(rename = "memoryCapacityBytes")]
     pub memory_capacity: Bytes,
     /// Memory that pods may use.
+    #[serde(rename = "memoryAllocatableBytes")]
     pub memory_allocatable: Bytes,
     /// Size of a memory page.
+    #[serde(rename = "pageSizeBytes")]
     pub page_size: Bytes,
     /// CPU time that all CPUs together spent busy within the window; `None` if unknown.
+    #[serde(rename = "cpuUsageUsec", skip_serializing_if = "Option::is_none")]
     pub cpu_usage: Option<Micros>,
     /// `MemAvailable`; `None` if unknown.
+    #[serde(rename = "memoryAvailableBytes", skip_serializing_if = "Option::is_none")]
     pub memory_available: Option<Bytes>,
 }

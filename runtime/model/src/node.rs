@@ -1,36 +1,41 @@
-//! The node as a whole, and its use by groups: tiers, pods, and everything outside of them.
+//! The node as a whole, and its use by groups: tiers, pods, and everything outside of them. The types' JSON is the form in recordings, in
+//! the input of Rego policies, and in case files.
+
+use serde::{Deserialize, Serialize};
 
 use crate::column::Stall;
 use crate::knob::Knob;
 use crate::pod::{PodId, Tier};
 use crate::unit::{Bytes, Micros};
 
-/// Memory of the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Memory of the node. Watermarks of the kernel are summed over all zones, and `None` if unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct NodeMemory {
-    /// Physical memory.
-    pub total: Bytes,
+    /// Physical memory; `None` in a recording's lines, as it does not change.
+    #[serde(rename = "totalBytes", skip_serializing_if = "Option::is_none")]
+    pub total: Option<Bytes>,
     /// Unused memory.
+    #[serde(rename = "freeBytes")]
     pub free: Bytes,
     /// Memory that can be allocated without swapping.
+    #[serde(rename = "availableBytes")]
     pub available: Bytes,
     /// Page cache that was used recently.
+    #[serde(rename = "activeFileBytes")]
     pub active_file: Bytes,
     /// Page cache that was not used recently.
+    #[serde(rename = "inactiveFileBytes")]
     pub inactive_file: Bytes,
-    /// The kernel's watermarks.
-    pub marks: Marks,
-}
-
-/// The kernel's watermarks, each summed over all zones; `None` if unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
-    /// With less free memory, every allocation reclaims memory itself.
-    pub min: Option<Bytes>,
-    /// With less free memory, the kernel reclaims in the background …
-    pub low: Option<Bytes>,
-    /// … until this much memory is free.
-    pub high: Option<Bytes>,
+    /// Watermark `min`: with less free memory, every allocation reclaims memory itself.
+    #[serde(rename = "minMarkBytes", skip_serializing_if = "Option::is_none")]
+    pub min_mark: Option<Bytes>,
+    /// Watermark `low`: with less free memory, the kernel reclaims in the background …
+    #[serde(rename = "lowMarkBytes", skip_serializing_if = "Option::is_none")]
+    pub low_mark: Option<Bytes>,
+    /// … until this much memory is free, the watermark `high`.
+    #[serde(rename = "highMarkBytes", skip_serializing_if = "Option::is_none")]
+    pub high_mark: Option<Bytes>,
 }
 
 /// A setting of the node's own kernel.
@@ -63,13 +68,17 @@ impl Group {
 }
 
 /// Memory of a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct GroupMemory {
     /// All memory charged to it.
+    #[serde(rename = "usageBytes")]
     pub usage: Bytes,
     /// Page cache that was used recently.
+    #[serde(rename = "activeFileBytes")]
     pub active_file: Bytes,
     /// Page cache that was not used recently.
+    #[serde(rename = "inactiveFileBytes")]
     pub inactive_file: Bytes,
 }
 
@@ -97,19 +106,26 @@ impl GroupMemory {
 
 /// Usage of a group: the kernel counts running totals, a module sees differences. `None` if the kernel does not count a
 /// value. Memory is the current use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct GroupCounters {
     /// CPU time used.
+    #[serde(rename = "cpuUsageUsec", skip_serializing_if = "Option::is_none")]
     pub cpu_usage: Option<Micros>,
     /// Time during which the group's own quota throttled its threads.
+    #[serde(rename = "cpuThrottledUsec", skip_serializing_if = "Option::is_none")]
     pub cpu_throttled: Option<Micros>,
     /// Time that its threads waited for a CPU.
+    #[serde(rename = "cpuPressure", skip_serializing_if = "Option::is_none")]
     pub cpu_pressure: Option<Stall>,
     /// Its current memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<GroupMemory>,
     /// Times that it hit its memory limit.
+    #[serde(rename = "maxEvents", skip_serializing_if = "Option::is_none")]
     pub max_events: Option<u64>,
     /// Processes that the OOM killer killed.
+    #[serde(rename = "oomKills", skip_serializing_if = "Option::is_none")]
     pub oom_kills: Option<u64>,
 }
 
@@ -135,14 +151,10 @@ impl GroupCounters {
             added.map(|added| Micros(to.unwrap_or_default().0.saturating_add(added.0)))
         };
         let count = |added: Option<u64>, to: Option<u64>| added.map(|added| to.unwrap_or(0).saturating_add(added));
-        let stall = |added: Stall, to: Stall| Stall {
-            some: Micros(to.some.0.saturating_add(added.some.0)),
-            full: Micros(to.full.0.saturating_add(added.full.0)),
-        };
         Self {
             cpu_usage: micros(self.cpu_usage, earlier.cpu_usage),
             cpu_throttled: micros(self.cpu_throttled, earlier.cpu_throttled),
-            cpu_pressure: self.cpu_pressure.map(|added| stall(added, earlier.cpu_pressure.unwrap_or_default())),
+            cpu_pressure: self.cpu_pressure.map(|added| added.on_top_of(earlier.cpu_pressure.unwrap_or_default())),
             memory: self.memory,
             max_events: count(self.max_events, earlier.max_events),
             oom_kills: count(self.oom_kills, earlier.oom_kills),
@@ -174,6 +186,19 @@ mod tests {
             max_events: Some(number),
             oom_kills: Some(number),
         }
+    }
+
+    #[test]
+    fn counters_read_back_as_they_were_written() {
+        let text = r#"{"cpuUsageUsec":5,"cpuPressure":{"someUsec":3,"fullUsec":1},"memory":{"usageBytes":9,"activeFileBytes":2,"inactiveFileBytes":1}}"#;
+        let counters: GroupCounters = serde_json::from_str(text).unwrap();
+        assert_eq!(counters.cpu_usage, Some(Micros(5)));
+        assert_eq!(serde_json::to_string(&counters).unwrap(), text);
+        let text = r#"{"freeBytes":5,"availableBytes":6,"activeFileBytes":7,"inactiveFileBytes":8,"minMarkBytes":1,"lowMarkBytes":2,"highMarkBytes":3}"#;
+        let memory: NodeMemory = serde_json::from_str(text).unwrap();
+        assert_eq!((memory.total, memory.high_mark), (None, Some(Bytes(3))));
+        assert_eq!(serde_json::to_string(&memory).unwrap(), text);
+        assert!(serde_json::from_str::<GroupCounters>(r#"{"cpu":5}"#).is_err());
     }
 
     #[test]

@@ -239,13 +239,13 @@ pub fn group_use(group: Group) -> impl Strategy<Value = GroupUse> {
     let known = (mostly(64 * WINDOW_USEC), mostly(16 * WINDOW_USEC), option::weighted(0.9, stall));
     (known, option::weighted(0.9, memory), mostly(9), mostly(9)).prop_map(
         move |((cpu_usage_usec, cpu_throttled_usec, cpu_pressure), memory, max_events, oom_kills)| GroupUse {
-            group,
             cpu_usage_usec,
             memory,
             cpu_throttled_usec,
             cpu_pressure,
             max_events,
             oom_kills,
+            ..mock::group_use(group)
         },
     )
 }

@@ -127,7 +127,7 @@ pub use driver::{Driver, Native, Outcome};
 pub use expectation::{
     EventExpectation, Expectation, Expected, RejectionExpectation, RemarkExpectation, StartExpectation,
 };
-pub use node_use::{ApplicationRow, GroupMemoryRow, GroupRow, NodeMemoryRow};
+pub use node_use::ApplicationRow;
 pub use object::{AmountRow, ConfigKeyRow, NodeObjectRow, PodObjectRow, RestartWord};
 pub use requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 pub use resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, ShareRow, UsageRow};
@@ -137,4 +137,4 @@ pub use tick::{
     ScopeWord, StallRow, TickFacts, TriggerRow,
 };
 
-pub use crate::counters::{CpuRow, MemoryRow};
+pub use crate::counters::{CpuRow, GroupMemoryRow, GroupRow, MemoryRow, NodeMemoryRow};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use qosm_engine::{Cause, Columns, Staged};
 use qosm_model::alarm::{Alarm, Pressure, Resource, Scope, Trigger};
 use qosm_model::column::{
-    BandwidthSample, Counters, CpuSample, Fields, MemorySample, NodeSample, PressureCounters, PressureSample, Stall,
+    BandwidthSample, CpuSample, Fields, MemorySample, NodeSample, PressureCounters, PressureSample, Stall,
 };
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{
@@ -31,6 +31,7 @@ use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::mock;
 use qosm_sdk::testing::{CpuRow, MemoryRow, Outcome};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The pod that the engine presents to a module as `facts`.
 ///
@@ -119,12 +120,12 @@ pub(crate) fn alarm(said: &qosm_sdk::Alarm) -> Alarm {
 pub(crate) fn columns(columns: &mock::Columns) -> serde_json::Result<Columns> {
     Ok(Columns {
         node: columns.node.map(node),
-        node_memory: columns.node_memory.map(node_use::memory),
+        node_memory: columns.node_memory.map(node_use::memory).transpose()?,
         node_pressure: columns.node_pressure.map(node_use::pressure),
         cpu_topology: columns.cpu_topology.as_ref().map(|topology| cpu_topology::topology(topology).into()),
         cpu_sets: Some(columns.cpu_sets.iter().map(cpu_topology::set).collect()),
-        groups: Some(columns.groups.iter().map(node_use::group).collect()),
-        applications: Some(columns.applications.iter().map(node_use::application).collect()),
+        groups: Some(columns.groups.iter().map(node_use::group).collect::<Result<_, _>>()?),
+        applications: Some(columns.applications.iter().map(node_use::application).collect::<Result<_, _>>()?),
         cpu: Some(columns.cpu.iter().map(cpu).collect::<Result<_, _>>()?),
         bandwidth: Some(columns.bandwidth.iter().map(bandwidth).collect()),
         memory: Some(columns.memory.iter().map(memory).collect::<Result<_, _>>()?),
@@ -471,14 +472,14 @@ fn node(sample: qosm_sdk::NodeSample) -> NodeSample {
     }
 }
 
-/// Converts a row to counters by their names, which are the same in a case as in a column.
-fn counters<T: Counters>(row: impl Serialize) -> serde_json::Result<T> {
-    let Fields(counters) = serde_json::from_value(serde_json::to_value(row)?)?;
-    Ok(counters)
+/// Converts a row to the model's type by the names of the fields, which are the same in a case as in a column.
+fn same_fields<T: DeserializeOwned>(row: impl Serialize) -> serde_json::Result<T> {
+    serde_json::from_value(serde_json::to_value(row)?)
 }
 
 fn cpu(sample: &qosm_sdk::CpuSample) -> serde_json::Result<CpuSample> {
-    Ok(CpuSample { container: ContainerId(sample.container), delta: counters(CpuRow::from(*sample))? })
+    let Fields(delta) = same_fields(CpuRow::from(*sample))?;
+    Ok(CpuSample { container: ContainerId(sample.container), delta })
 }
 
 fn bandwidth(sample: &qosm_sdk::Bandwidth) -> BandwidthSample {
@@ -491,7 +492,8 @@ fn bandwidth(sample: &qosm_sdk::Bandwidth) -> BandwidthSample {
 }
 
 fn memory(sample: &qosm_sdk::MemorySample) -> serde_json::Result<MemorySample> {
-    Ok(MemorySample { container: ContainerId(sample.container), memory: counters(MemoryRow::from(*sample))? })
+    let Fields(memory) = same_fields(MemoryRow::from(*sample))?;
+    Ok(MemorySample { container: ContainerId(sample.container), memory })
 }
 
 fn pressure(sample: &qosm_sdk::PressureSample) -> PressureSample {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use qosm_cluster::node_report::ControllerAnswer;
-use qosm_model::column::{CpuCounters, Fields, MemoryCounters};
+use qosm_model::column::{CpuCounters, Fields, MemoryCounters, PressureCounters, Stall};
+use qosm_model::node::{GroupCounters, NodeMemory};
 use qosm_model::numa::MigrationProgress;
+use qosm_model::unit::Micros;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::node_use::{ApplicationLine, GroupLine, NodeMemoryLine};
 use super::resctrl::{ResctrlLine, UsageLine};
 use crate::alarm::line::AlarmLine;
 use crate::facts::CgroupFacts;
@@ -37,7 +38,7 @@ pub struct TickLine {
     /// What groups used within the window, and their memory now: `kubepods`, `burstable`, `besteffort`, `outside` (of kubepods: its memory alone,
     /// since its CPU time follows from the node's), and pods by `namespace/name`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub groups: BTreeMap<String, GroupLine>,
+    pub groups: BTreeMap<String, GroupCounters>,
     /// The same for applications beside Kubernetes, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub applications: BTreeMap<String, ApplicationLine>,
@@ -164,6 +165,17 @@ pub struct PressureLine {
     pub io_full_usec: u64,
 }
 
+/// What an application beside Kubernetes used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ApplicationLine {
+    /// Its cgroup, relative to the root of each hierarchy.
+    pub cgroup: String,
+    /// The counters of that cgroup.
+    #[serde(default)]
+    pub used: GroupCounters,
+}
+
 /// The NUMA nodes where a container runs, may have memory, and has memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
@@ -235,7 +247,7 @@ pub struct NodeLine {
     pub memory_available_bytes: Option<u64>,
     /// Details of its memory now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<NodeMemoryLine>,
+    pub memory: Option<NodeMemory>,
     /// Pressure within the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pressure: Option<PressureLine>,
@@ -251,6 +263,30 @@ pub struct PodsLine {
     /// Pods that are gone: `namespace/name`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
+}
+
+impl From<PressureCounters> for PressureLine {
+    fn from(delta: PressureCounters) -> Self {
+        Self {
+            cpu_some_usec: delta.cpu.some.0,
+            cpu_full_usec: delta.cpu.full.0,
+            memory_some_usec: delta.memory.some.0,
+            memory_full_usec: delta.memory.full.0,
+            io_some_usec: delta.io.some.0,
+            io_full_usec: delta.io.full.0,
+        }
+    }
+}
+
+impl From<PressureLine> for PressureCounters {
+    fn from(line: PressureLine) -> Self {
+        let stall = |some, full| Stall { some: Micros(some), full: Micros(full) };
+        Self {
+            cpu: stall(line.cpu_some_usec, line.cpu_full_usec),
+            memory: stall(line.memory_some_usec, line.memory_full_usec),
+            io: stall(line.io_some_usec, line.io_full_usec),
+        }
+    }
 }
 
 impl From<&MigrationProgress> for MigrationLine {

@@ -10,14 +10,14 @@ use crate::bindings::qosm::policy::node;
 pub(crate) fn memory(memory: &NodeMemory) -> node::Memory {
     let bytes = |bytes: Bytes| bytes.0;
     node::Memory {
-        total_bytes: bytes(memory.total),
+        total_bytes: memory.total.map_or(0, bytes),
         free_bytes: bytes(memory.free),
         available_bytes: bytes(memory.available),
         active_file_bytes: bytes(memory.active_file),
         inactive_file_bytes: bytes(memory.inactive_file),
-        min_mark_bytes: memory.marks.min.map(bytes),
-        low_mark_bytes: memory.marks.low.map(bytes),
-        high_mark_bytes: memory.marks.high.map(bytes),
+        min_mark_bytes: memory.min_mark.map(bytes),
+        low_mark_bytes: memory.low_mark.map(bytes),
+        high_mark_bytes: memory.high_mark.map(bytes),
     }
 }
 

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use qosm_model::alarm::{Alarm, Trigger};
 use qosm_model::column::{
-    BandwidthSample, CpuCounters, CpuSample, Fields, MemoryCounters, MemorySample, NodeSample, PressureSample, Stall,
+    BandwidthSample, CpuCounters, CpuSample, Fields, MemoryCounters, MemorySample, NodeSample, PressureCounters,
+    PressureSample,
 };
 use qosm_model::cpu_topology::CpuTopology;
 use qosm_model::knob::Target;
@@ -339,32 +340,11 @@ pub(super) struct Evaluation<'a> {
 }
 
 #[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NodeRow {
-    cpus: u32,
-    memory_capacity_bytes: u64,
-    memory_allocatable_bytes: u64,
-    page_size_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_usage_usec: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    memory_available_bytes: Option<u64>,
+struct NodeRow<'a> {
     #[serde(flatten)]
-    used: NodeUseRow,
-}
-
-#[derive(serde::Serialize)]
-struct PressureRow {
-    cpu: StallRow,
-    memory: StallRow,
-    io: StallRow,
-}
-
-#[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StallRow {
-    some_usec: u64,
-    full_usec: u64,
+    sample: NodeSample,
+    #[serde(flatten)]
+    used: NodeUseRow<'a>,
 }
 
 #[derive(serde::Serialize)]
@@ -564,16 +544,8 @@ impl Object<'_> {
     }
 }
 
-fn node(sample: &NodeSample, columns: &Columns) -> NodeRow {
-    NodeRow {
-        cpus: sample.cpus,
-        memory_capacity_bytes: sample.memory_capacity.0,
-        memory_allocatable_bytes: sample.memory_allocatable.0,
-        page_size_bytes: sample.page_size.0,
-        cpu_usage_usec: sample.cpu_usage.map(|micros| micros.0),
-        memory_available_bytes: sample.memory_available.map(|bytes| bytes.0),
-        used: NodeUseRow::of(columns),
-    }
+fn node<'a>(sample: &NodeSample, columns: &'a Columns) -> NodeRow<'a> {
+    NodeRow { sample: *sample, used: NodeUseRow::of(columns) }
 }
 
 fn cpu(sample: &CpuSample) -> (ContainerId, Fields<CpuCounters>) {
@@ -584,11 +556,8 @@ fn memory(sample: &MemorySample) -> (ContainerId, Fields<MemoryCounters>) {
     (sample.container, Fields(sample.memory))
 }
 
-fn pressure(sample: &PressureSample) -> (ContainerId, PressureRow) {
-    let stall = |stall: Stall| StallRow { some_usec: stall.some.0, full_usec: stall.full.0 };
-    let row =
-        PressureRow { cpu: stall(sample.delta.cpu), memory: stall(sample.delta.memory), io: stall(sample.delta.io) };
-    (sample.container, row)
+fn pressure(sample: &PressureSample) -> (ContainerId, PressureCounters) {
+    (sample.container, sample.delta)
 }
 
 fn numa(column: &NumaColumn) -> NumaRow<'_> {

@@ -13,7 +13,7 @@ use qosm_model::column::{
 };
 use qosm_model::cpu_topology::{Cpu, CpuSet, CpuTopology, ExclusiveCpus};
 use qosm_model::knob::{Knob, Target, Value};
-use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, Marks, NodeMemory};
+use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, NodeMemory};
 use qosm_model::numa::{Migration, NumaColumn, NumaId, NumaSample};
 use qosm_model::pod::{
     Container, ContainerCgroup, ContainerId, ContainerKind, ContainerState, KubeQos, Pod, PodId, PodLifecycle, Tier,
@@ -308,7 +308,6 @@ fn caches_and_memory_bandwidth_arrive() {
 
 #[test]
 fn what_the_node_its_tiers_and_its_pods_use_arrives() {
-    let marks = Marks { min: Some(Bytes(1 << 30)), low: None, high: None };
     let memory = GroupMemory { usage: Bytes(500), ..GroupMemory::default() };
     let used = GroupCounters {
         cpu_usage: Some(Micros(30)),
@@ -319,7 +318,11 @@ fn what_the_node_its_tiers_and_its_pods_use_arrives() {
     };
     let stall = Stall { some: Micros(60_000), full: Micros(9_000_000) };
     let columns = Columns {
-        node_memory: Some(NodeMemory { available: Bytes(1 << 40), marks, ..NodeMemory::default() }),
+        node_memory: Some(NodeMemory {
+            available: Bytes(1 << 40),
+            min_mark: Some(Bytes(1 << 30)),
+            ..NodeMemory::default()
+        }),
         node_pressure: Some(PressureCounters { memory: stall, ..PressureCounters::default() }),
         groups: Some([GroupSample { group: Group::Pod(POD), used }].into()),
         ..Columns::default()

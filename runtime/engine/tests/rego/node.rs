@@ -18,7 +18,7 @@ use qosm_model::cpu_topology::{Cpu, CpuManager, CpuSet, CpuTopology, ExclusiveCp
 use qosm_model::eviction::{EvictionOutcome, EvictionState};
 use qosm_model::knob::{Knob, Target};
 use qosm_model::layering::{ClusterConfig, ConfigMap};
-use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, Marks, NodeKnobSample, NodeMemory};
+use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, NodeKnobSample, NodeMemory};
 use qosm_model::node_resource::ResourceState;
 use qosm_model::numa::{
     MigrationProgress, MigrationSample, MigrationState, NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology,
@@ -252,12 +252,13 @@ pub(crate) fn columns() -> Columns {
             memory_available: None,
         }),
         node_memory: Some(NodeMemory {
-            total: Bytes(32 << 30),
+            total: Some(Bytes(32 << 30)),
             free: Bytes(1 << 30),
             available: Bytes(2 << 30),
             active_file: Bytes(3 << 20),
             inactive_file: Bytes(4 << 20),
-            marks: Marks { min: Some(Bytes(1 << 26)), low: None, high: None },
+            min_mark: Some(Bytes(1 << 26)),
+            ..NodeMemory::default()
         }),
         node_pressure: Some(PressureCounters { memory: stall(7_000), ..PressureCounters::default() }),
         groups: Some(groups().into()),

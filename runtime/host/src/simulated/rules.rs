@@ -6,13 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_model::block_io::DeviceNumber;
-use qosm_model::column::MemoryCounters;
-use qosm_model::node::{GroupCounters, GroupMemory};
+use qosm_model::column::{CpuCounters, MemoryCounters};
 use qosm_model::numa::list_text;
+use qosm_model::unit::Micros;
 use rustix::io::Errno;
 
 use super::tree::{ROOT, Tree};
-use super::{Kernel, Spec, block_io, cpuset, numa, pressure_text};
+use super::{Kernel, Spec, block_io, cpuset, numa};
+use crate::counter_files::{cpu_stat, cpu_time_v2, memory_files, pressure_text};
 use crate::knob_table::{Line, MAX_RUNTIME_MICROS};
 use crate::mounts::{CgroupVersion, Controller};
 use crate::parse;
@@ -253,8 +254,10 @@ impl Rules {
             }
             let text = match name {
                 CONTROLLERS => controller_list(enabled),
-                "cpu.stat" if version == CgroupVersion::V1 => cpu_stat_v1(0, 0, 0),
-                "cpu.stat" => cpu_stat_v2(0, enabled.contains(&Controller::Cpu).then_some((0, 0, 0))),
+                "cpu.stat" if version == CgroupVersion::V2 && !enabled.contains(&Controller::Cpu) => {
+                    cpu_time_v2(Micros(0))
+                }
+                "cpu.stat" => cpu_stat(version, CpuCounters::default()),
                 "memory.numa_stat" => numa::stat(version, self.page, self.numa_nodes, &[]),
                 "cpuset.mems.effective" => format!("0-{}\n", self.numa_nodes.saturating_sub(1)),
                 "cpuset.cpus.effective" => format!("0-{}\n", self.cpus.saturating_sub(1)),
@@ -546,117 +549,4 @@ pub(super) fn after_reclaim(current: &str, stat: &str, bytes: u64) -> (String, S
         _ => format!("{line}\n"),
     });
     (line(&less(current).to_string()), stat.collect())
-}
-
-pub(super) fn cpu_stat_v1(periods: u64, throttled: u64, throttled_nanos: u64) -> String {
-    format!(
-        "nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time {throttled_nanos}\nnr_bursts 0\nburst_time 0\n"
-    )
-}
-
-/// `cpu.stat` on v2. Without the cpu controller it only has the CPU time.
-pub(super) fn cpu_stat_v2(usage: u64, throttling: Option<(u64, u64, u64)>) -> String {
-    let base = format!("usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnice_usec 0\n");
-    let Some((periods, throttled, micros)) = throttling else { return base };
-    format!(
-        "{base}nr_periods {periods}\nnr_throttled {throttled}\nthrottled_usec {micros}\nnr_bursts 0\nburst_usec 0\n"
-    )
-}
-
-pub(super) fn memory_files(version: CgroupVersion, counters: MemoryCounters) -> Vec<(&'static str, String)> {
-    let MemoryCounters { usage, anon, file, inactive_file, high_events, max_events, oom_kills } = counters;
-    match version {
-        CgroupVersion::V1 => vec![
-            ("memory.usage_in_bytes", line(&usage.0.to_string())),
-            (
-                "memory.stat",
-                format!(
-                    "cache 0\nrss 0\nhierarchical_memory_limit 9223372036854771712\ntotal_cache {}\ntotal_rss {}\n\
-                     total_rss_huge 0\ntotal_inactive_file {}\ntotal_active_file 0\n",
-                    file.0, anon.0, inactive_file.0
-                ),
-            ),
-            ("memory.failcnt", line(&max_events.to_string())),
-            ("memory.oom_control", format!("oom_kill_disable 0\nunder_oom 0\noom_kill {oom_kills}\n")),
-        ],
-        CgroupVersion::V2 => vec![
-            ("memory.current", line(&usage.0.to_string())),
-            (
-                "memory.stat",
-                format!(
-                    "anon {}\nfile {}\nkernel 0\ninactive_anon 0\nactive_anon 0\ninactive_file {}\nactive_file 0\n",
-                    anon.0, file.0, inactive_file.0
-                ),
-            ),
-            (
-                "memory.events",
-                format!("low 0\nhigh {high_events}\nmax {max_events}\noom 0\noom_kill {oom_kills}\noom_group_kill 0\n"),
-            ),
-        ],
-    }
-}
-
-/// The content of a file, on v1 and on v2.
-pub(super) struct Versions(Option<String>, Option<String>);
-
-impl Versions {
-    pub(super) fn of(self, version: CgroupVersion) -> String {
-        let text = if version == CgroupVersion::V1 { self.0 } else { self.1 };
-        text.unwrap_or_default()
-    }
-}
-
-/// The files of a tier or pod with these counters. An empty file means that the value cannot be read.
-pub(super) fn group_files(counters: GroupCounters) -> Vec<(&'static str, Versions)> {
-    let GroupCounters { cpu_usage, cpu_throttled, cpu_pressure, memory, max_events, oom_kills } = counters;
-    let (usage, throttled) = (cpu_usage.map(|micros| micros.0), cpu_throttled.map(|micros| micros.0));
-    let both = |text: Option<String>| Versions(text.clone(), text);
-    let number = |number: u64| line(&number.to_string());
-    let bytes = memory.map(|memory| number(memory.usage.0));
-    let stat_v1 = |memory: GroupMemory| {
-        let cache = memory.active_file.0.saturating_add(memory.inactive_file.0);
-        let (active, inactive) = (memory.active_file.0, memory.inactive_file.0);
-        format!("cache 0\ntotal_cache {cache}\ntotal_inactive_file {inactive}\ntotal_active_file {active}\n")
-    };
-    let events = max_events.zip(oom_kills);
-    vec![
-        (
-            "cpu.stat",
-            Versions(
-                throttled.map(|micros| cpu_stat_v1(0, 0, micros.saturating_mul(1000))),
-                usage.map(|usage| cpu_stat_v2(usage, throttled.map(|micros| (0, 0, micros)))),
-            ),
-        ),
-        ("cpuacct.usage", both(usage.map(|micros| number(micros.saturating_mul(1000))))),
-        ("cpu.pressure", both(cpu_pressure.map(pressure_text))),
-        ("memory.usage_in_bytes", both(bytes.clone())),
-        ("memory.current", both(bytes)),
-        ("memory.stat", Versions(memory.map(stat_v1), memory.map(memory_stat_v2))),
-        ("memory.failcnt", both(max_events.map(number))),
-        (
-            "memory.oom_control",
-            both(oom_kills.map(|kills| format!("oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n"))),
-        ),
-        (
-            "memory.events",
-            both(events.map(|(max, kills)| format!("low 0\nhigh 0\nmax {max}\noom 0\noom_kill {kills}\n"))),
-        ),
-    ]
-}
-
-fn memory_stat_v2(memory: GroupMemory) -> String {
-    let cache = memory.active_file.0.saturating_add(memory.inactive_file.0);
-    let (anon, active, inactive) = (memory.usage.0.saturating_sub(cache), memory.active_file.0, memory.inactive_file.0);
-    format!("anon {anon}\nfile {cache}\ninactive_file {inactive}\nactive_file {active}\n")
-}
-
-/// The files of a memory hierarchy's root.
-pub(super) fn root_memory_files(version: CgroupVersion, memory: Option<GroupMemory>) -> Vec<(&'static str, String)> {
-    let files = GroupCounters { memory, ..GroupCounters::default() };
-    let wanted: &[&str] = match version {
-        CgroupVersion::V1 => &["memory.usage_in_bytes", "memory.stat"],
-        CgroupVersion::V2 => &["memory.stat"],
-    };
-    let files = group_files(files).into_iter().filter(|(file, _)| wanted.contains(file));
-    files.map(|(file, text)| (file, text.of(version))).collect()
 }

@@ -185,15 +185,7 @@ pub fn pressure(container: ContainerId) -> PressureSample {
 /// assert!(busy.memory.is_none());
 /// ```
 pub fn group_use(group: Group) -> GroupUse {
-    GroupUse {
-        group,
-        cpu_usage_usec: None,
-        memory: None,
-        cpu_throttled_usec: None,
-        cpu_pressure: None,
-        max_events: None,
-        oom_kills: None,
-    }
+    GroupUse::zero(group)
 }
 
 /// A machine with `cpus` CPUs on one socket and one NUMA node, each its own core. The state of its CPU manager is unknown.

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use super::expectation::RejectionExpectation;
-use super::node_use::NodeMemoryRow;
 use super::tick::{PressureRow, Quota, TickFacts};
+use crate::counters::NodeMemoryRow;
 
 /// A case: pods, then ticks with samples and expectations.
 ///

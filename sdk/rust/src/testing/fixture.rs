@@ -6,7 +6,7 @@ use super::block_io::BlockIo;
 use super::case::{ContainerFacts, NodeFacts, PodDescription};
 use super::cpu_topology::{CpuPlaceRow, CpuTopologyRow};
 use super::node_knobs::NodeSettings;
-use super::node_use::{ApplicationRow, GroupRow};
+use super::node_use::ApplicationRow;
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{Requests, uid};
 use super::resctrl::{Counted, Held};
@@ -15,7 +15,7 @@ use super::tick::{
     AlarmRow, BandwidthRow, NumaNodeRow, NumaRow, PressureRow, ProgressRow, Quota, ResourceWord, ScopeWord, TickFacts,
     TriggerRow,
 };
-use crate::counters::{CpuRow, MemoryRow};
+use crate::counters::{CpuRow, GroupRow, MemoryRow};
 use crate::kubelet;
 use crate::mock::{CPU_QUOTA, ClassChange, Columns, Value};
 use crate::{

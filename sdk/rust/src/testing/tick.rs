@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::block_io::{BlockDeviceRow, PodVolumeRow};
 use super::case::{NodeFacts, PodDescription};
 use super::cpu_topology::CpuTopologyRow;
 use super::expectation::{EventExpectation, Expectation, RejectionExpectation, RemarkExpectation, StartExpectation};
-use super::node_use::{ApplicationRow, GroupRow};
+use super::node_use::ApplicationRow;
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
 use super::resctrl::{CacheDomainRow, ClassExpectation, ClassStateRow, MemberExpectation, UsageRow};
-use crate::counters::{CpuRow, MemoryRow};
+use crate::counters::{CpuRow, GroupRow, MemoryRow};
 use crate::{ContainerId, PressureSample, Stall};
 
 /// One tick. Rows that are "kept" stay in force until a later tick gives new ones, `{}` or `[]` for none.
@@ -345,7 +345,7 @@ impl PressureRow {
 /// assert_eq!(pressure["default/web/app"].io.full_usec, 0);
 /// # Ok::<(), qosm_sdk::testing::CaseError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StallRow {
     /// Time in which at least one thread waited.

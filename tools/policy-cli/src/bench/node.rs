@@ -12,7 +12,7 @@ use qosm_model::column::{
 use qosm_model::cpu_topology::{Cpu, CpuManager, CpuSet, CpuTopology};
 use qosm_model::knob::Target;
 use qosm_model::layering::{ClusterConfig, ConfigMap};
-use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, Marks, NodeMemory};
+use qosm_model::node::{Group, GroupCounters, GroupMemory, GroupSample, NodeMemory};
 use qosm_model::numa::{NumaColumn, NumaId, NumaNode, NumaSample, NumaTopology};
 use qosm_model::object::PodObject;
 use qosm_model::pod::{
@@ -137,12 +137,14 @@ impl Node {
                 memory_available: Some(Bytes(MEMORY.0 / 2)),
             }),
             node_memory: Some(NodeMemory {
-                total: MEMORY,
+                total: Some(MEMORY),
                 free: Bytes(MEMORY.0 / 4),
                 available: Bytes(MEMORY.0 / 2),
                 active_file: Bytes(MEMORY.0 / 8),
                 inactive_file: Bytes(MEMORY.0 / 8),
-                marks: Marks { min: Some(Bytes(64 << 20)), low: Some(Bytes(80 << 20)), high: Some(Bytes(96 << 20)) },
+                min_mark: Some(Bytes(64 << 20)),
+                low_mark: Some(Bytes(80 << 20)),
+                high_mark: Some(Bytes(96 << 20)),
             }),
             node_pressure: Some(PressureCounters::default()),
             groups: Some(self.groups(tick).into()),
