@@ -369,8 +369,15 @@ impl Controller {
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.1.path().join("log")).unwrap_or_default()
     }
+
+    /// Kills the controller, so that it cannot release its Lease.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
 }
 
+/// Ends the controller by SIGTERM: it releases its Lease, for which the next one would wait.
 impl Drop for Controller {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -379,8 +386,11 @@ impl Drop for Controller {
                 std::fs::read_to_string(self.1.path().join("log")).unwrap_or_default()
             );
         }
-        self.0.kill().ok();
-        self.0.wait().ok();
+        if matches!(self.0.try_wait(), Ok(None)) {
+            let pid = rustix::process::Pid::from_child(&self.0);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            self.0.wait().unwrap();
+        }
     }
 }
 

@@ -444,7 +444,7 @@ fn of_two_controllers_one_acts_and_the_other_takes_over() {
     let _colocation = Colocation::install();
     let node = EmptyNode::create("colocation-lease");
     let holder = || get(&["lease", "qosm-controller", "--namespace", NAMESPACE])["spec"]["holderIdentity"].clone();
-    let first = Controller::start_with(&flags());
+    let mut first = Controller::start_with(&flags());
     report(node.0, &json!({"resources": [{"name": CPU, "amount": 1000, "policy": "p", "reason": "r"}]}));
     wait_until("the first acts", || node.amounts("capacity")[CPU] == "1k");
     let held_by = holder();
@@ -453,8 +453,7 @@ fn of_two_controllers_one_acts_and_the_other_takes_over() {
     wait_until("the first acts still", || node.amounts("capacity")[CPU] == "900");
     assert_eq!(holder(), held_by);
     assert!(!second.log().contains("acts=true"), "{}", second.log());
-    // Killed, so that it cannot release the Lease.
-    drop(first);
+    first.kill();
     report(node.0, &json!({"resources": [{"name": CPU, "amount": 800, "policy": "p", "reason": "r"}]}));
     wait_until("the second takes over", || node.amounts("capacity")[CPU] == "800");
     assert_ne!(holder(), held_by);
