@@ -282,7 +282,8 @@ impl ModuleVerification {
 /// A fault by its field of `verification`, which has neither rules nor patterns.
 fn verification_fault(fault: &TrustFault) -> String {
     let field = match (&fault.key, fault.field) {
-        (Some(key), field) => format!("keys[{key}].{field}"),
+        // The key's name, or its number counted from 1: in brackets it would read as an index.
+        (Some(key), field) => format!("keys: key `{key}`, `{field}`"),
         (None, "require") => "atLeast".to_owned(),
         (None, field) => field.to_owned(),
     };
@@ -570,8 +571,12 @@ mod tests {
             (fault(&[], Require::Any), "verification.keys: there is none; list keys, or remove `verification`"),
             (
                 fault(&[key("ci", "ssh-ed25519 AAAA")], Require::Any),
-                "verification.keys[ci].pem: this is no PEM: a public key begins with `-----BEGIN PUBLIC KEY-----`, as \
-                 `cosign generate-key-pair` writes it to `cosign.pub`",
+                "verification.keys: key `ci`, `pem`: this is no PEM: a public key begins with `-----BEGIN PUBLIC KEY-----`, \
+                 as `cosign generate-key-pair` writes it to `cosign.pub`",
+            ),
+            (
+                fault(&[key("", pem)], Require::Any),
+                "verification.keys: key `1`, `name`: each key needs a name, for reports of signatures",
             ),
             (
                 fault(&[key("ci", pem)], Require::AtLeast(0)),
