@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use cap_std::fs::Dir;
 use qosm_cluster::PolicyModule;
+use qosm_cluster::policy_module::invalid_selector;
 use qosm_engine::{Compiler, Digest, Engine, EngineError, Interface, ModuleCache};
 use qosm_model::pod::Node;
 use qosm_model::problem::{Problem, chain};
@@ -237,7 +238,7 @@ impl ModuleLoader {
             set.problems.push(Problem {
                 object: format!("PolicyModule {name}"),
                 field: Some("spec.nodeSelector".into()),
-                message: format!("{error}; what runs stays as it is, mend the selector"),
+                message: invalid_selector(&error),
             });
         }
         match choice {

@@ -260,6 +260,11 @@ impl Rollout {
     }
 }
 
+/// What an agent reports of an invalid `nodeSelector`, and the controller as well, so that both count as one problem.
+pub fn invalid_selector(error: &str) -> String {
+    format!("{error}; nodes keep what they run, and no further node takes it; mend the selector")
+}
+
 /// Reads a PolicyModule. `origin` names the source in problems.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::kubernetes::events::CONTROLLER;
 use crate::node_report::{ENDED, NodePolicyReportStatus, ReportedPolicy, ReportedProblem};
-use crate::policy_module::{DigestCount, PolicyModule, PolicyModuleStatus};
+use crate::policy_module::{DigestCount, PolicyModule, PolicyModuleStatus, invalid_selector};
 
 /// Age beyond which a report's agent counts as silent: two refreshes may be lost.
 const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(65 * 60);
@@ -150,9 +150,7 @@ impl Aggregate {
         }
         for (name, module) in &self.modules.objects {
             if let Err(error) = module.spec.selects(&Node::default()) {
-                let message = format!(
-                    "spec.nodeSelector: {error}; nodes keep what they run, and no further node takes it; mend the selector"
-                );
+                let message = format!("spec.nodeSelector: {}", invalid_selector(&error));
                 add(format!("PolicyModule {name}"), message, "");
             } else if !self.nodes.objects.is_empty() && self.selected(module).next().is_none() {
                 let nodes = self.nodes.objects.len();

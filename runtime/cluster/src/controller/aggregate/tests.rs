@@ -135,6 +135,14 @@ fn a_selector_that_matches_no_node_and_an_invalid_one_are_reported() {
     );
     let mut aggregate = Aggregate::default();
     aggregate.modules.objects.insert("burst".to_owned(), nonsense);
+    // The node reports the selector as well.
+    let problem = ReportedProblem {
+        object: "PolicyModule burst".into(),
+        field: Some("spec.nodeSelector".into()),
+        message: invalid_selector(fault),
+    };
+    let reported = ReportCounts { problems: vec![problem], ..ReportCounts::default() };
+    aggregate.reports.objects.insert("a1".to_owned(), reported);
     let rest = "nodes keep what they run, and no further node takes it; mend the selector";
     let expected = [("PolicyModule burst".to_owned(), format!("spec.nodeSelector: {fault}; {rest}"))];
     assert_eq!(aggregate.problems(&now(1)), BTreeMap::from(expected));
