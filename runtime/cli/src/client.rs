@@ -64,6 +64,11 @@ async fn exchange(socket: &Path, method: Method, path: &str, body: Vec<u8>) -> a
     sender.send_request(request).await.map_err(|error| anyhow!("the agent closed the connection: {error}"))
 }
 
+/// The process that listens on the socket; 0 if it is outside of this PID namespace.
+pub(crate) fn listener(socket: &Path) -> anyhow::Result<i32> {
+    block_on(async { Ok(UnixStream::connect(socket).await?.peer_cred()?.pid().unwrap_or_default()) })
+}
+
 /// Fetches a JSON document.
 pub(crate) fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T> {
     block_on(async {

@@ -1,5 +1,6 @@
 //! `qosm restore`: restores everything, with or without a running agent.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ const CORE_GROUPS: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
     let socket = &args.socket.admin_socket;
-    let is_answered = std::os::unix::net::UnixStream::connect(socket).is_ok();
+    let agent = client::listener(socket);
+    let is_answered = agent.is_ok();
     if is_answered && args.state_dir.is_none() {
         return through_agent(args);
     }
@@ -45,7 +47,10 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
         );
     }
     let journal = match Journal::open(&state, folder, boot.trim()) {
-        Err(JournalError::InUse { .. }) if is_answered => return through_agent(args),
+        // The agent at the socket may be another than the one that has the journal open.
+        Err(JournalError::InUse { ref path }) if agent.as_ref().is_ok_and(|&agent| has_open(agent, path)) => {
+            return through_agent(args);
+        }
         journal => journal?,
     };
     if is_answered {
@@ -80,6 +85,14 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Answer> {
         return Ok(Answer::Bad);
     }
     Ok(answer)
+}
+
+/// Whether a process, by its number, has a file open.
+fn has_open(process: i32, file: &Path) -> bool {
+    let identity = |path: &Path| std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+    let Ok(file) = identity(file) else { return false };
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    descriptors.filter_map(Result::ok).any(|descriptor| identity(&descriptor.path()).is_ok_and(|open| open == file))
 }
 
 /// Removes qosm's resctrl groups, or lists them with `--dry-run`.
@@ -137,4 +150,21 @@ fn report(args: &RestoreArgs, restored: &[Restored], groups: &[String]) -> anyho
     }
     let is_left_behind = restored.iter().any(Restored::is_left_behind);
     Ok(if is_left_behind { Answer::Bad } else { Answer::Good })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_that_a_process_has_open_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let [open, closed] = ["open", "closed"].map(|name| folder.path().join(name));
+        std::fs::write(&closed, "").unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let kept = std::fs::File::create(&open).unwrap();
+        assert!(has_open(own, &open) && !has_open(own, &closed));
+        drop(kept);
+        assert!(!has_open(own, &open) && !has_open(0, &open));
+    }
 }

@@ -113,6 +113,21 @@ fn a_restore_of_another_state_folder_leaves_the_agent_that_answers_alone() {
 }
 
 #[test]
+fn a_restore_of_a_state_folder_in_use_ends_no_other_agent() {
+    let (one, other) = (Node::new(), Node::new());
+    let (mut asked, mut user) = (Agent::start(&one), Agent::start(&other));
+    fs::remove_file(other.path("admin.sock")).unwrap();
+    std::os::unix::fs::symlink(one.path("admin.sock"), other.path("admin.sock")).unwrap();
+    for flags in [&["--dry-run"][..], &[]] {
+        let (said, good) = other.restore(flags);
+        assert!(!good && said.contains("another agent runs with this state folder"), "{said}");
+        assert!(asked.runs() && user.runs(), "{said}");
+    }
+    asked.terminate();
+    user.terminate();
+}
+
+#[test]
 fn the_environment_says_where_the_agent_listens_and_where_it_is_asked() {
     let node = Node::busy(&json!({BURST: {"policy": "auto"}}));
     let agent = Agent::start_by_variable(&node);
