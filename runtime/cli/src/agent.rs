@@ -54,8 +54,9 @@ pub(crate) fn run(args: AgentArgs, stop: PendingSignals) -> anyhow::Result<Answe
     let folder = args.pods.clone().map(|pods| Folder::open(pods, args.config.clone())).transpose()?;
     let default_modules = default_dir(args.modules.module_dir.as_deref());
     // Landlock allows only paths that exist, so these are created first. From here on the agent has what it needs and no more.
+    let as_root = |error: anyhow::Error| explain_denied(error, rustix::process::geteuid().is_root());
     let cache = cache(&args.state_dir.join("modules")).map_err(as_root)?;
-    make_folder_of(&args.admin_socket)?;
+    make_folder_of(&args.admin_socket).map_err(as_root)?;
     raise_file_limit();
     if let Some(mode) = args.confine {
         config.confinement.mode = mode.into();
@@ -265,12 +266,16 @@ fn owner(args: &KubernetesArgs, config: &mut AgentConfig) -> anyhow::Result<Opti
     }))
 }
 
-/// Adds the way out to an error of an agent that a user without root's rights has started.
-fn as_root(error: anyhow::Error) -> anyhow::Error {
-    if rustix::process::geteuid().is_root() {
+/// Adds the way out to an error of an agent that lacks root's rights to its folders.
+fn explain_denied(error: anyhow::Error, is_root: bool) -> anyhow::Error {
+    let is_denied = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied);
+    if is_root || !is_denied {
         return error;
     }
-    error.context("the state folder cannot be used without root's rights: run the agent as root (`sudo qosm agent …`)")
+    error.context("the agent may not use its folders without root's rights: run it as root (`sudo qosm agent …`)")
 }
 
 /// Creates the folder of the admin socket, with mode 0700. An existing folder stays as it is.
@@ -387,6 +392,26 @@ impl Servers {
         drop(self.close);
         if self.thread.join().is_err() {
             tracing::warn!("the thread that serves the sockets had panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn only_an_agent_that_lacks_rights_is_to_be_run_as_root() {
+        for (kind, is_root, expected) in [
+            (ErrorKind::PermissionDenied, false, true),
+            (ErrorKind::PermissionDenied, true, false),
+            (ErrorKind::NotADirectory, false, false),
+        ] {
+            let error = anyhow::Error::from(std::io::Error::from(kind)).context("cannot make the folder /x");
+            let said = explain_denied(error, is_root).to_string();
+            assert_eq!(said.contains("run it as root"), expected, "{kind}: {said}");
         }
     }
 }
