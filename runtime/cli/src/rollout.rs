@@ -10,9 +10,11 @@ use crate::args::{Output, RolloutArgs};
 
 /// Interval between two counts while waiting.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// A hundred years: the clock has no moment for the longest durations.
+const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn status(args: &RolloutArgs) -> anyhow::Result<Answer> {
-    let until = Instant::now() + args.wait.unwrap_or_default().unsigned_abs();
+    let until = Instant::now() + args.wait.unwrap_or_default().unsigned_abs().min(MAX_WAIT);
     let (module, status) = block_on(async {
         let fleet = fleet::Fleet::connect(args.cluster.kubeconfig.as_deref()).await?;
         loop {

@@ -194,6 +194,8 @@ fn what_is_not_there_is_named_with_a_way_out() {
     run(&["plan", "--facts", "/nowhere/facts.yaml"], "").says(2, &["/nowhere/facts.yaml"]);
     run(&["plan", "--facts", "-", "--pods", "/nowhere/pods"], "{}").says(2, &["/nowhere/pods"]);
     run(&["replay", "/nowhere/x.jsonl"], "").says(2, &["/nowhere/x.jsonl"]);
+    let wait = ["rollout", "status", "x", "--wait", "9223372036854775807s", "--kubeconfig", "/nowhere/config"];
+    run(&wait, "").says(1, &["/nowhere/config"]);
     run(&["plan", "--facts", "-", "--policy", "cache-guard"], "{}")
         .says(1, &["cache-guard", "cache-guard.wasm", "make build"]);
     run(&["plan", "--facts", "-", "--policy", "x=/nowhere/x.wasm"], "{}").says(1, &["policy `x`", "/nowhere/x.wasm"]);
