@@ -41,7 +41,7 @@ fn still_paused(pod: &str, by: &str) -> String {
     let way_out = if by.starts_with("by annotation") {
         "remove its annotation qosm.io/paused (qosm.io/hold by its old name)"
     } else {
-        "see `protectedNamespaces` in the agent's configuration"
+        "its namespace is in `guardRails.protectedNamespaces` of the agent's configuration"
     };
     format!("{pod} is still paused {by}: {way_out}")
 }
@@ -82,7 +82,7 @@ mod tests {
             ),
             (
                 "by the guard rail protectedNamespaces",
-                "shop/web is still paused by the guard rail protectedNamespaces: see `protectedNamespaces` in the agent's configuration",
+                "shop/web is still paused by the guard rail protectedNamespaces: its namespace is in `guardRails.protectedNamespaces` of the agent's configuration",
             ),
         ] {
             assert_eq!(still_paused("shop/web", by), expected);
