@@ -195,6 +195,8 @@ fn entries_file(args: &AgentArgs) -> Option<EntriesFile> {
     Some(EntriesFile::new(path.clone(), move || {
         let read = || -> anyhow::Result<Vec<PolicyConfig>> {
             let config: AgentConfig = document::read(&path)?;
+            // As at the start, also entries that `--policy` leaves out.
+            check_entries(&config.policies)?;
             let entries = modules::entries_with_shadows(&modules, &shadows, config.policies, with_defaults)?;
             check_entries(&entries)?;
             Ok(entries)

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::agent::Agent;
-use crate::node::{APP, BURST, MAX, Node, manifest};
+use crate::node::{APP, BURST, MAX, Node, manifest, quick};
 use crate::waiting::wait_until;
 
 #[test]
@@ -82,6 +82,19 @@ fn the_last_good_text_counts_after_a_restart_too() {
     wait_until("the broken text to be reported", || is_told(&agent));
     node.wait_for_ceiling();
     agent.terminate();
+}
+
+#[test]
+fn a_change_of_the_agents_file_that_a_restart_would_refuse_is_a_problem() {
+    let node = Node::new();
+    let agent = Agent::start_with(&node, &[("--policy", "cpu-burst")]);
+    node.agent_config(&json!({"policies": [quick(), {"name": "memory-qos", "grants": ["bogus"]}]}));
+    let is_told =
+        || agent.problems().iter().any(|problem| problem.contains("agent.json") && problem.contains("`bogus`"));
+    wait_until("the wrong grant to be reported", is_told);
+    agent.terminate();
+    let (code, said) = Agent::run_to_end(&node, &[("--policy", "cpu-burst")]);
+    assert_eq!(code, Some(2), "{said}");
 }
 
 #[test]
