@@ -570,16 +570,12 @@ fn provision(host: &mut Host, pods: &[Pod]) -> Result<Vec<Problem>, ReplayFixtur
                 container.state = ContainerState::Waiting;
             }
         }
-        let mut refused = None;
-        // A cgroup exists once its limit is refused, so that the next attempt goes on with the one after it.
-        for _ in 0..=known.containers.len() {
-            let Err(source) = host.provision(&known) else { break };
+        if let Err(source) = host.provision(&known) {
             let Some(problem) = refused_limit::problem(pod, &source) else {
                 return Err(ReplayFixtureError::Provision { pod: pod.key(), source: Box::new(source) });
             };
-            refused = refused.or(Some(problem));
+            problems.push(problem);
         }
-        problems.extend(refused);
     }
     if host.numa_topology().is_one_place() {
         return Ok(problems);

@@ -71,27 +71,29 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// As [`Host::create`], and [`HostError::Bound`] if the kernel refuses a limit; cgroups created before the error stay.
+    /// As [`Host::create`]; cgroups created before the error stay. [`HostError::Bound`] is the first limit that the kernel refuses; the
+    /// other limits are written and the other cgroups created.
     pub fn provision(&mut self, pod: &Pod) -> Result<bool, HostError> {
         if !pod.active {
             return Ok(false);
         }
         let mut made = false;
+        let mut written = Ok(());
         let above = self.pod_path(pod);
         if pod.cgroup.is_none() && !self.exists(&above) && self.makes_below(pod) {
             self.create(&above)?;
-            self.write_bounds(&above, Bounds::of_pod(pod))?;
+            written = self.write_bounds(&above, Bounds::of_pod(pod));
             made = true;
         }
         for container in pod.containers.iter().filter(|container| container.state == ContainerState::Running) {
             let Some(path) = self.made_path(&above, container)? else { continue };
             if !self.exists(&path) {
                 self.create(&path)?;
-                self.write_bounds(&path, Bounds::of(pod, container))?;
+                written = written.and(self.write_bounds(&path, Bounds::of(pod, container)));
                 made = true;
             }
         }
-        Ok(made)
+        written.map(|()| made)
     }
 
     /// The cgroups that [`Host::provision`] would create for a pod, including missing ancestors, parents first.
@@ -126,7 +128,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`HostError::Bound`] if the kernel refuses a limit.
+    /// [`HostError::Bound`] is the first limit that the kernel refuses; the others are written.
     pub fn resize(&mut self, pod: &Pod) -> Result<(), HostError> {
         let above = self.pod_path(pod);
         if pod.cgroup.is_some() || !self.exists(&above) {
@@ -135,16 +137,17 @@ impl Host {
         // Increases must start with the pod, decreases with its containers: on v1 the kernel keeps children within
         // their parent. The direction may differ between knobs, so the pod is tried first and last.
         let first = self.write_bounds(&above, Bounds::of_pod(pod));
+        let mut written = Ok(());
         for container in &pod.containers {
             if let Some(path) = self.made_path(&above, container)?
                 && self.exists(&path)
             {
-                self.write_bounds(&path, Bounds::of(pod, container))?;
+                written = written.and(self.write_bounds(&path, Bounds::of(pod, container)));
             }
         }
         match first {
-            Ok(()) => Ok(()),
-            Err(_) => self.write_bounds(&above, Bounds::of_pod(pod)),
+            Ok(()) => written,
+            Err(_) => written.and(self.write_bounds(&above, Bounds::of_pod(pod))),
         }
     }
 
@@ -194,6 +197,7 @@ impl Host {
         matches!(self.backend, AnyBackend::Simulated(_))
     }
 
+    /// Writes all limits, and returns the first that the kernel refuses.
     fn write_bounds(&mut self, path: &str, bounds: Bounds) -> Result<(), HostError> {
         let mut files: Vec<(usize, &str, String)> = Vec::new();
         if let Some(tree) = self.hierarchies.of(Controller::Cpu) {
@@ -219,6 +223,7 @@ impl Host {
                 CgroupVersion::V2 => files.push((tree, "memory.max", bytes.unwrap_or_else(|| "max".to_owned()))),
             }
         }
+        let mut written = Ok(());
         for (tree, file, value) in files {
             let name = join(path, file);
             match self.backend.write(Area::Cgroup(tree), &name, &value) {
@@ -226,10 +231,11 @@ impl Host {
                 // A simulation may lack the file.
                 Err(source) if error::is(&source, Errno::NOENT) => {}
                 Err(source) => {
-                    return Err(HostError::Bound { path: self.directory_path(tree, &name), value, source });
+                    let path = self.directory_path(tree, &name);
+                    written = written.and(Err(HostError::Bound { path, value, source }));
                 }
             }
         }
-        Ok(())
+        written
     }
 }

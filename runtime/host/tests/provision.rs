@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use qosm_host::simulated::{Spec, Versions};
-use qosm_host::{Driver, Host};
+use qosm_host::{Driver, Host, HostError};
 use qosm_model::pod::{Container, ContainerCgroup, ContainerKind, ContainerState, KubeQos, Pod, PodLifecycle};
 use qosm_model::unit::{Bytes, MilliCpu};
 
@@ -154,6 +154,28 @@ fn a_limit_too_small_for_the_kernel_becomes_its_smallest_quota() {
     let mut host = node(Versions::V1);
     host.provision(&pod(vec![container("web", Some(1), None)])).unwrap();
     assert_eq!(bounds(&mut host, Versions::V1, &format!("{POD}/web"))[1], "1000");
+}
+
+#[test]
+fn a_limit_that_the_kernel_refuses_does_not_keep_the_others_away() {
+    let too_many = Some(1_073_741_824_000);
+    for (versions, unlimited, [small, large]) in
+        [(Versions::V1, "-1", ["50000", "100000"]), (Versions::V2, "max 100000", ["50000 100000", "100000 100000"])]
+    {
+        let mut host = node(versions);
+        let refused = pod(vec![container("web", too_many, Some(256)), container("log", Some(500), Some(64))]);
+        assert!(matches!(host.provision(&refused), Err(HostError::Bound { .. })));
+        assert_eq!(bounds(&mut host, versions, POD)[1..], [unlimited, "335544320"]);
+        assert_eq!(bounds(&mut host, versions, &format!("{POD}/web"))[1..], [unlimited, "268435456"]);
+        assert_eq!(bounds(&mut host, versions, &format!("{POD}/log"))[1..], [small, "67108864"]);
+        assert!(!host.provision(&refused).unwrap(), "a second time there is nothing to make");
+
+        let resized = pod(vec![container("web", too_many, Some(512)), container("log", Some(1000), Some(128))]);
+        assert!(matches!(host.resize(&resized), Err(HostError::Bound { .. })));
+        assert_eq!(bounds(&mut host, versions, POD)[1..], [unlimited, "671088640"]);
+        assert_eq!(bounds(&mut host, versions, &format!("{POD}/web"))[1..], [unlimited, "536870912"]);
+        assert_eq!(bounds(&mut host, versions, &format!("{POD}/log"))[1..], [large, "134217728"]);
+    }
 }
 
 /// On v1 a container may never exceed its pod, whichever is written first.
