@@ -99,6 +99,14 @@ test_each_fault_is_told if {
 		"cpu.idle cannot be 2": knobs.hold(app, "cpu.idle", 2, "why"),
 		"cpuset.cpus cannot be \"0-3\"": knobs.hold(app, "cpuset.cpus", "0-3", "why"),
 		"cpuset.cpus cannot be []": knobs.hold(app, "cpuset.cpus", [], "why"),
+		"cpu.weight has no value": {"knob": "cpu.weight", "container": app.id, "reason": "why"},
+		"cpu.weight needs one target: a container, pod or tier": knobs.hold_node("cpu.weight", 10, "why"),
+		"cpu.quota needs one target: a container, pod or tier": {"remark": "cpu.quota", "reason": "why"},
+		"cpu.weight takes no device": knobs.hold_on_device(app, "8:0", "cpu.weight", 10, "why"),
+		"io.weight needs a device": knobs.hold(app, "io.weight", 10, "why"),
+		"io.cost.qos takes no target": knobs.hold_on_device(app, "8:0", "io.cost.qos", {"enable": true}, "why"),
+		"vm.min_free_kbytes takes no target": knobs.hold(app, "vm.min_free_kbytes", 10, "why"),
+		"cpu.idle is of containers only": knobs.hold(web, "cpu.idle", 1, "why"),
 	} {
 		grants := [
 			"cpu-weight",
@@ -108,8 +116,10 @@ test_each_fault_is_told if {
 			"pod-event",
 			"node-resource",
 			"tiers",
+			"block-io",
+			"node-knobs",
 		]
-		testing.faults({setting}, grants) == {fault} with input as facts
+		testing.faults({setting}, grants) == {fault} with input as object.union(facts, {"blockDevices": {"8:0": {}}})
 	}
 }
 
@@ -117,7 +127,7 @@ test_values_that_the_agent_accepts_have_no_faults if {
 	settings := {
 		knobs.hold(app, "cpu.weight", {"shares": 2}, "why"),
 		knobs.hold(app, "cpu.idle", true, "why"),
-		knobs.hold(web, "cpu.idle", false, "why"),
+		knobs.hold(app, "cpuset.mems", [0], "why"),
 		knobs.hold(app, "cpu.bvt_warp_ns", -1, "why"),
 		knobs.hold(app, "memory.high", "max", "why"),
 		knobs.hold(web, "memory.max", 9223372036854775807, "why"),

@@ -180,6 +180,7 @@ faults(settings, grants) := union({
 	twofold(settings),
 	undefined_classes(settings),
 	silent(settings),
+	misplaced(settings),
 	incomplete(settings),
 })
 
@@ -234,6 +235,39 @@ tiers_grant(setting) := {"tiers" |
 	setting.knob
 	setting.tier
 }
+
+misplaced(settings) := {text.line([knob, " ", flaw]) |
+	some setting in settings
+	some field in ["knob", "remark"]
+	knob := setting[field]
+	knobs.grants[knob]
+	some flaw in union({misaimed(setting, knob), unusable(setting)})
+}
+
+misaimed(setting, knob) := union({
+	{"takes no target" | of_node(knob); count(kinds) > 0},
+	{"needs one target: a container, pod or tier" | not of_node(knob); count(kinds) != 1},
+	{"takes no device" | setting.device; not of_device(knob)},
+}) if {
+	kinds := {kind | some kind in target_fields; setting[kind]}
+}
+
+# A remark may lack a device, and be about any target.
+unusable(setting) := union({
+	{"has no value" | setting.knob; not "value" in object.keys(setting)},
+	{"needs a device" | of_device(setting.knob); not setting.device},
+	{"is of containers only" |
+		setting.knob in {"cpu.idle", "cpuset.mems"}
+		some kind in ["pod", "tier"]
+		setting[kind]
+	},
+})
+
+of_node(knob) if knobs.grants[knob] == "node-knobs"
+
+of_node(knob) if knob in {"io.cost.qos", "io.cost.model"}
+
+of_device(knob) if knobs.grants[knob] == "block-io"
 
 impossible(settings) := {text.line([setting.knob, " cannot be ", quoted(setting.value)]) |
 	some setting in settings
