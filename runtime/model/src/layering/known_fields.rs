@@ -2,7 +2,7 @@
 //! may have added them.
 
 use super::document::Document;
-use super::maps::is_slip;
+use crate::spelling;
 
 /// Source: Koordinator `apis/slo/v1alpha1/nodeslo_types.go`, `ResourceThresholdStrategy`.
 const RESOURCE_THRESHOLD: [&str; 19] = [
@@ -69,10 +69,13 @@ pub(super) fn misspelt(key: &str, fields: &[(String, Document)]) -> Vec<(String,
         "colocation-config" => &COLOCATION,
         _ => return Vec::new(),
     };
+    let is_meant = |name: &str, known: &str| {
+        name.replace(['-', '_'], "").eq_ignore_ascii_case(known) || spelling::is_slip(name, known)
+    };
     let mut found = Vec::new();
     let mut look = |path: &str, fields: &[(String, Document)]| {
         for (name, _) in fields.iter().filter(|(name, _)| !known.iter().any(|known| known.eq_ignore_ascii_case(name))) {
-            if let Some(meant) = known.iter().find(|known| is_slip(name, known)) {
+            if let Some(meant) = known.iter().find(|known| is_meant(name, known)) {
                 found.push((format!("{path}{name}"), *meant));
             }
         }
@@ -113,6 +116,23 @@ mod tests {
             let names: Vec<_> = fields.split('"').skip(1).step_by(2).collect();
             assert!(names.len() > 3, "{names:?}");
             assert!(names.iter().all(|name| RESOURCE_THRESHOLD.contains(name)), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn short_names_and_separators_can_be_misspelt_too() {
+        for (written, meant) in [
+            ("enabled", Some("enable")),
+            ("enabel", Some("enable")),
+            ("cpu_suppress_policy", Some("cpuSuppressPolicy")),
+            ("Enable", None),
+            ("name", None),
+            ("nodeSelector", None),
+        ] {
+            let text = format!(r#"{{"clusterStrategy": {{"{written}": 1}}}}"#);
+            let Ok(Document::Fields(fields)) = Document::parse(&text) else { panic!("{text} is no object") };
+            let expected = meant.map(|meant| (format!("clusterStrategy.{written}"), meant));
+            assert_eq!(misspelt("resource-threshold-config", &fields), Vec::from_iter(expected), "{written}");
         }
     }
 }
