@@ -51,8 +51,19 @@ fn parse<T: DeserializeOwned>(text: &str, shown: &str) -> Result<T, Usage> {
     })
 }
 
-/// A parser's message without names of Rust types.
+/// A parser's message without names of Rust types and functions.
 pub fn plain(error: &str) -> String {
+    const PHRASES: [(&str, &str); 9] = [
+        ("expected sequence start", "write a list"),
+        ("expected mapping start", "write fields (`name: value`)"),
+        ("expected string scalar", "write one value"),
+        ("externally tagged enum expected scalar or mapping", "write one value"),
+        ("cannot deserialize null into string; use Option<String>", "it has no value; write a text"),
+        ("invalid boolean", "write `true` or `false`"),
+        ("invalid floating point", "write a number"),
+        (", set DuplicateKeyPolicy in Options if acceptable", "; write each field once"),
+        ("; use from_str_multiple or from_str_multiple_with_options", "; write one"),
+    ];
     const NUMBERS: [(&str, &str); 9] = [
         ("u8", "a whole number, 0 to 255"),
         ("u16", "a whole number, 0 to 65535"),
@@ -64,10 +75,7 @@ pub fn plain(error: &str) -> String {
         ("f32", "a number"),
         ("f64", "a number"),
     ];
-    let mut text = error
-        .replace("expected sequence start", "write a list")
-        .replace("expected mapping start", "write fields (`name: value`)")
-        .replace("expected string scalar", "write one value");
+    let mut text = PHRASES.into_iter().fold(error.to_owned(), |text, (phrase, meaning)| text.replace(phrase, meaning));
     for (name, meaning) in NUMBERS {
         text = text.replace(&format!("invalid {name}"), &format!("write {meaning}"));
         text = text.replace(&format!("expected {name}"), &format!("expected {meaning}"));
@@ -127,6 +135,16 @@ mod tests {
         pods: Option<Vec<String>>,
         host: Option<BTreeMap<String, String>>,
         inner: Option<Inner>,
+        live: Option<bool>,
+        share: Option<f64>,
+        kind: Option<Kind>,
+        #[serde(default)]
+        name: String,
+    }
+
+    #[derive(Debug, Deserialize)]
+    enum Kind {
+        A,
     }
 
     #[derive(Debug, Deserialize)]
@@ -146,14 +164,21 @@ mod tests {
             ("host: 5", "host", "write fields (`name: value`)"),
             ("inner: 5", "inner", "write fields (`name: value`)"),
             ("cpus: [1]", "cpus", "write one value"),
+            ("kind: [A]", "kind", "write one value"),
+            ("live: maybe", "live", "write `true` or `false`"),
+            ("share: half", "share", "write a number"),
+            ("{name: , cpus: 1}", "name", "it has no value; write a text"),
+            ("inner: {a: 1, a: 2}", "inner", "duplicate mapping key: a; write each field once"),
         ] {
             let Usage(told) = parse::<Document>(text, "a.yaml").unwrap_err();
             assert!(told.starts_with(&format!("a.yaml: {field}: line 1 column ")), "{told}");
             assert!(told.contains(message), "{told}");
-            for leaked in ["u32", "i32", "u64", "expected", "error:"] {
+            for leaked in ["u32", "i32", "u64", "Option", "expected", "error:"] {
                 assert!(!told.contains(leaked), "{told}");
             }
         }
+        let Usage(told) = parse::<Document>("cpus: 1\n---\ncpus: 2\n", "a.yaml").unwrap_err();
+        assert!(told.starts_with("a.yaml: line 3 column 1: multiple YAML documents detected; write one"), "{told}");
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl Case {
     }
 }
 
-/// The messages of the YAML library, except those that advise to call another function of it.
+/// The messages of the YAML library, except those that name its functions and types of Rust.
 struct InWordsOfCases;
 
 impl MessageFormatter for InWordsOfCases {
@@ -203,6 +203,13 @@ impl MessageFormatter for InWordsOfCases {
         match error {
             serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` occurs twice").into(),
             serde_saphyr::Error::MultipleDocuments { .. } => "a file has one case; put the next into its own".into(),
+            serde_saphyr::Error::NullIntoString { .. } => "it has no value; write a text".into(),
+            serde_saphyr::Error::InvalidScalar { ty, .. } => match *ty {
+                "boolean" => "write `true` or `false`".into(),
+                "floating point" => "write a number".into(),
+                unsigned if unsigned.starts_with('u') => "write a whole number, 0 or more".into(),
+                _ => "write a whole number".into(),
+            },
             _ => DefaultMessageFormatter.format_message(error),
         }
     }

@@ -192,6 +192,20 @@ fn a_field_twice_and_two_cases_in_a_file_are_errors_in_words_of_cases() {
 }
 
 #[test]
+fn a_value_that_is_none_of_its_field_is_answered_with_what_to_write() {
+    for (text, expected) in [
+        ("{about: , ticks: []}", "it has no value; write a text"),
+        ("{about: x, pods: [{name: a/b, active: maybe}], ticks: []}", "write `true` or `false`"),
+        ("{about: x, ticks: [{windowMillis: -1}]}", "write a whole number, 0 or more"),
+        ("{about: x, pods: [{name: a/b, priority: high}], ticks: []}", "write a whole number"),
+    ] {
+        let error = Case::parse(text).unwrap_err().to_string();
+        let (first, _) = error.split_once('\n').unwrap();
+        assert!(first.ends_with(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_baseline_follows_from_limits_as_a_kubelet_would_have_it() {
     let case = Case::parse(
         "
