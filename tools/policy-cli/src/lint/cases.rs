@@ -88,12 +88,12 @@ fn without_reason(script: &Script, what: &str) -> Finding {
 
 fn out_of_reach(script: &Script, what: &str, reach: Reach) -> Finding {
     let help = match reach {
-        Reach::Tiers => "no node sets it; add `tiers` to `custom.qosm.grants`",
+        Reach::Tiers => "no node does it; add `tiers` to `custom.qosm.grants`",
         Reach::AllPods => {
-            "no node sets it; leave out pods whose `config` is `{}`, or add `all-pods` to `custom.qosm.grants`"
+            "no node does it; leave out pods whose `config` is `{}`, or add `all-pods` to `custom.qosm.grants`"
         }
     };
-    let what = format!("{}: {what} is set, and the grants lack `{reach}`", script.name());
+    let what = format!("{}: {what}, and the grants lack `{reach}`", script.name());
     Finding::new(Level::Warning, "missing-grant", what, help)
 }
 
@@ -103,6 +103,23 @@ fn level(target: Target) -> &'static str {
         Target::Pod(_) => "a pod",
         Target::Container(_) => "a container",
     }
+}
+
+/// What the policy does to tiers, pods and containers: what it is, its target, and the verb for it.
+fn aimed(outcome: &Outcome) -> Vec<(String, Target, &'static str)> {
+    let staged = outcome.staged.iter().filter(|one| one.value.is_some());
+    let staged = staged.map(|one| (one.knob.to_owned(), one.target, "set"));
+    let io = outcome.io.iter().filter(|one| one.value.is_some());
+    let io = io.filter_map(|one| Some((one.knob.as_str().to_owned(), one.target?, "set")));
+    let classes = outcome.classes.iter().filter_map(|one| match one {
+        ClassChange::Assign { target, class, .. } => Some((format!("class {class}"), *target, "set")),
+        ClassChange::Define { .. } | ClassChange::Undefine { .. } | ClassChange::Release { .. } => None,
+    });
+    let migrations = outcome.migrations.iter().filter(|one| one.way.is_some());
+    let migrations = migrations.map(|one| ("a migration".to_owned(), Target::Container(one.container), "started"));
+    let evictions = outcome.evictions.iter().filter(|one| one.urgency.is_some());
+    let evictions = evictions.map(|one| ("an eviction".to_owned(), Target::Pod(one.pod), "requested"));
+    staged.chain(io).chain(classes).chain(migrations).chain(evictions).collect()
 }
 
 /// Whether a pod is configured for the policy, by the same rule as on a node.
@@ -121,7 +138,7 @@ struct Watched {
     unconfigured: BTreeSet<Target>,
     /// Knobs that were set without a reason, with their target.
     unreasoned: BTreeSet<String>,
-    /// Knobs that no node would set, with their target and the grant that they need.
+    /// What no node would do, with its target and the grant that it needs.
     beyond: BTreeSet<(String, Reach)>,
 }
 
@@ -167,16 +184,13 @@ impl Watched {
 
     fn look(&mut self, outcome: Result<Outcome, String>) -> Result<Outcome, String> {
         let outcome = outcome?;
-        let staged = outcome.staged.iter().filter(|one| one.value.is_some()).map(|one| (one.knob, Some(one.target)));
-        let io = outcome.io.iter().filter(|one| one.value.is_some()).map(|one| (one.knob.as_str(), one.target));
-        for (knob, target) in staged.chain(io) {
-            let Some(target) = target else { continue };
+        for (what, target, done) in aimed(&outcome) {
             if let Some(reach) = self.lacking(target) {
                 let of = match reach {
                     Reach::Tiers => level(target).to_owned(),
                     Reach::AllPods => format!("{} that is not configured for the policy", level(target)),
                 };
-                self.beyond.insert((format!("{knob} of {of}"), reach));
+                self.beyond.insert((format!("{what} of {of} is {done}"), reach));
             }
         }
         let silent = |staged: &&Staged| staged.value.is_some() && staged.reason.trim().is_empty();

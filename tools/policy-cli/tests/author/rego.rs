@@ -85,7 +85,7 @@ fn found(policy: &Policy) -> Vec<String> {
     linted["findings"].as_array().unwrap().iter().map(line).collect()
 }
 
-/// Without the grant, no node sets the knob.
+/// Without the grant, no node does what the policy asks for.
 #[test]
 fn a_setting_that_the_grants_do_not_reach_is_a_finding_of_lint() {
     let tier = "settings contains {\"tier\": \"burstable\", \"knob\": \"cpu.burst\", \"value\": 1, \"reason\": \"no\"}";
@@ -100,7 +100,22 @@ fn a_setting_that_the_grants_do_not_reach_is_a_finding_of_lint() {
         "some pod in pods.configured\n\tpercent := pod.config.percent\n",
         "some pod in pods.active\n\tpercent := object.get(pod.config, \"percent\", 50)\n",
     );
+    let (evicting, _) = Policy::new("slip", "rego");
+    evicting.change("policy.rego", "grants: [memory-protection]", "grants: [memory-protection, eviction]");
+    let eviction =
+        "settings contains {\"evict\": pod.id, \"reason\": \"Full\", \"message\": \"full\"} if some pod in pods.active";
+    evicting.change("policy.rego", "has_limit(pod) if", &format!("{eviction}\n\nhas_limit(pod) if"));
+    evicting.write(
+        "tests/cases/eviction.yaml",
+        "{about: an eviction, pods: [{name: default/web, containers: [{name: app}]}], ticks: [{}]}",
+    );
     for (policy, grants, granted, what) in [
+        (
+            evicting,
+            "[memory-protection, eviction]",
+            "[memory-protection, eviction, all-pods]",
+            "an eviction of a pod that is not configured for the policy is requested, and the grants lack `all-pods`",
+        ),
         (
             of_tier,
             "[cpu-bandwidth]",
