@@ -296,6 +296,10 @@ impl Drop for Agent {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the agent said:\n{}", self.log());
+            for what in ["problems", "policies", "pods", "knobs"] {
+                let (Ok(told) | Err(told)) = self.ask(&["get", what]);
+                eprintln!("get {what}:\n{told}");
+            }
         }
         if matches!(self.process.try_wait(), Ok(None)) {
             self.end();
