@@ -1,9 +1,9 @@
 //! `qosm record`: records what a running agent sees.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use qosm_terminal::Answer;
@@ -31,17 +31,34 @@ pub(crate) fn run(args: &RecordArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Good)
 }
 
-/// A file whose earlier content goes with the first write: without an agent that answers, an earlier recording stays.
+/// A file whose earlier content goes with the first write: without an agent that answers, an earlier recording stays, and a file that was
+/// not there is gone again.
 struct Replacing {
     file: File,
     is_begun: bool,
+    /// Its path, if it was not there before.
+    made: Option<PathBuf>,
 }
 
 impl Replacing {
     fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let (file, made) = match File::options().write(true).create_new(true).open(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                (File::options().write(true).create(true).truncate(false).open(path), None)
+            }
+            file => (file, Some(path.to_owned())),
+        };
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { file, is_begun: false })
+        Ok(Self { file, is_begun: false, made })
+    }
+}
+
+impl Drop for Replacing {
+    fn drop(&mut self) {
+        if let Some(path) = self.made.as_ref().filter(|_| !self.is_begun) {
+            // An empty file that stays is no error of the recording.
+            std::fs::remove_file(path).ok();
+        }
     }
 }
 
@@ -164,5 +181,20 @@ mod tests {
         file.write_all(b"{now}\n").unwrap();
         file.write_all(b"{2}\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{now}\n{2}\n");
+    }
+
+    #[test]
+    fn a_new_file_stays_only_with_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node.jsonl");
+        for (line, stays) in [("", false), ("{now}\n", true), ("", true)] {
+            let mut file = Replacing::open(&path).unwrap();
+            if !line.is_empty() {
+                file.write_all(line.as_bytes()).unwrap();
+            }
+            drop(file);
+            assert_eq!(path.exists(), stays, "{line}");
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{now}\n");
     }
 }
