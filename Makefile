@@ -68,11 +68,11 @@ book:  ## the book of docs/ as a site, target/book/index.html (what stands in it
 # Built as who types it, installed as root.
 install: build  ## programs, modules, completions, manual pages and systemd's unit, to PREFIX=/usr/local (as root); nothing is started
 	@sudo=; [ "$$(id -u)" = 0 ] || [ -n '$(DESTDIR)' ] || sudo=sudo; \
-	$$sudo "$${CARGO_TARGET_DIR:-target}/release/xtask" install --prefix '$(PREFIX)' --destdir '$(or $(DESTDIR),/)' $(ARGS)
+	$$sudo "$${CARGO_TARGET_DIR:-target}/debug/xtask" install --prefix '$(PREFIX)' --destdir '$(or $(DESTDIR),/)' $(ARGS)
 
 uninstall:  ## take that away again, as the xtask that was built last knows it; what is configured and what an agent keeps stays
 	@sudo=; [ "$$(id -u)" = 0 ] || [ -n '$(DESTDIR)' ] || sudo=sudo; \
-	$$sudo "$${CARGO_TARGET_DIR:-target}/release/xtask" install --prefix '$(PREFIX)' --destdir '$(or $(DESTDIR),/)' --remove
+	$$sudo "$${CARGO_TARGET_DIR:-target}/debug/xtask" install --prefix '$(PREFIX)' --destdir '$(or $(DESTDIR),/)' --remove
 
 deb: build  ## a Debian package of the same: target/qosm_VERSION_ARCHITECTURE.deb
 	@$(XTASK) deb $(ARGS)

@@ -41,9 +41,9 @@ fi
 
 # `cargo xtask` is quiet, which is right for all times but the first.
 ready() {
-    if [ "$1" != xtask ] || [ -x "${CARGO_TARGET_DIR:-target}/release/xtask" ]; then exit 0; fi
+    if [ "$1" != xtask ] || [ -x "${CARGO_TARGET_DIR:-target}/debug/xtask" ]; then exit 0; fi
     echo '==> building xtask, the program behind these verbs (some minutes, once)'
-    exec cargo build --release --bin xtask
+    exec cargo build --bin xtask
 }
 
 enough && ready "${1:-}"

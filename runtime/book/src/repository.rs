@@ -86,7 +86,7 @@ impl Repository {
 }
 
 impl Programs {
-    /// Finds the programs that `make build` built: at `QOSM_BIN` and `QOSM_MODULES` (or `QOSM_MODULE_DIR`) if set, else in the target
+    /// Finds the built programs: at `QOSM_BIN`, `QOSM_POLICY_BIN`, `QOSM_XTASK` and `QOSM_MODULES` (or `QOSM_MODULE_DIR`) if set, else in the target
     /// directory that contains this program.
     ///
     /// # Errors
@@ -94,23 +94,23 @@ impl Programs {
     /// What is missing, and how to build it.
     pub fn find() -> Result<Self, String> {
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
-        // From target/release/deps/book-….
-        let release = this.ancestors().nth(2).ok_or("this program lies in no target directory")?;
+        // From target/debug/deps/book-….
+        let built = this.ancestors().nth(2).ok_or("this program lies in no target directory")?;
         let variable = |names: &[&str]| names.iter().find_map(std::env::var_os).map(PathBuf::from);
-        let qosm = variable(&["QOSM_BIN"]).unwrap_or_else(|| release.join("qosm"));
+        let qosm = variable(&["QOSM_BIN"]).unwrap_or_else(|| built.join("qosm"));
         let programs = Self {
             qosm_policy: variable(&["QOSM_POLICY_BIN"]).unwrap_or_else(|| qosm.with_file_name("qosm-policy")),
             qosm,
-            xtask: release.join("xtask"),
+            xtask: variable(&["QOSM_XTASK"]).unwrap_or_else(|| built.join("xtask")),
             modules: variable(&["QOSM_MODULES", "QOSM_MODULE_DIR"])
-                .or_else(|| Some(release.parent()?.join("policies")))
+                .or_else(|| Some(built.parent()?.join("policies")))
                 .unwrap_or_default(),
         };
         let module = programs.modules.join("cpu-burst.wasm");
         if let Some(missing) =
             [&programs.qosm, &programs.qosm_policy, &programs.xtask, &module].into_iter().find(|file| !file.is_file())
         {
-            return Err(format!("{} is missing: run `make build` first", missing.display()));
+            return Err(format!("{} is missing: run `cargo build` and `cargo xtask modules` first", missing.display()));
         }
         Ok(programs)
     }

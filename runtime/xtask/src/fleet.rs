@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 
 use crate::root::RootAccess;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, this_program};
 use crate::{build, cluster, command, setup};
 
 /// How large.
@@ -43,7 +43,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 ///
 /// If the server does not start; else the error of `part`.
 pub(crate) fn beside_api_server(workspace: &Workspace, part: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let xtask = workspace.target().join("release/xtask");
+    let xtask = this_program()?;
     cluster_verb(&xtask, &["down"])?;
     let done = cluster_verb(&xtask, &["up"]).and_then(|()| part(&prepare(workspace)?));
     cluster_verb(&xtask, &["down"])?;

@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let staged: Vec<_> = test::STAGED.iter().flat_map(|name| ["--test", *name]).collect();
     for targets in [&["--all-targets"], staged.as_slice()] {
         let mut clippy = workspace.cargo();
-        clippy.args(["clippy", "--release", "--workspace"]).args(targets);
+        clippy.args(["clippy", "--workspace"]).args(targets);
         command::run(clippy.args(["--", "--deny", "warnings"]))?;
     }
     contract::check(workspace)?;

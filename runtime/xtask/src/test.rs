@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::interrupt::Interrupt;
 use crate::lock::Lock;
 use crate::root::RootAccess;
-use crate::workspace::{Workspace, this_program};
+use crate::workspace::{Profile, Workspace, this_program};
 use crate::{bench, command, languages, opa, rego, setup, sweep};
 use needs::Needs;
 use program::TestProgram;
@@ -74,6 +74,12 @@ impl Args {
     fn selection(&self) -> Selection<'_> {
         Selection::of(self.filter.as_deref(), self.all)
     }
+
+    /// The profile that compiles the tests and the binaries that they run: what ships has its own tests before a release, since it takes
+    /// several times as long to compile. Benches are always in release.
+    fn profile(&self, wanted: &[Stage]) -> Profile {
+        if self.all || wanted.contains(&Stage::Bench) { Profile::Release } else { Profile::Dev }
+    }
 }
 
 /// Arguments of a stage in a process of its own, built by the run that starts it.
@@ -89,6 +95,9 @@ pub(crate) struct StageArgs {
     /// As for the whole run.
     #[arg(long)]
     all: bool,
+    /// The tests and the binaries were compiled with the release profile.
+    #[arg(long)]
+    release: bool,
 }
 
 /// A part of the test run.
@@ -228,6 +237,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
             only => only.contains(stage),
         })
         .collect();
+    let workspace = &workspace.compiled_with(args.profile(&wanted));
     if args.inventory {
         program::compile_unasked(workspace, &Interrupt::default())?;
         compile_staged(workspace, &STAGED)?;
@@ -291,6 +301,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 /// As [`run`].
 pub(crate) fn run_stage(workspace: &Workspace, args: &StageArgs) -> Result<ExitCode> {
     let mut tally = Tally::default();
+    let workspace = &workspace.compiled_with(if args.release { Profile::Release } else { Profile::Dev });
     let run = Run::begin(workspace, RootAccess::here(), this_program()?)?;
     args.stage.account(&run, &Selection::of(args.filter.as_deref(), args.all), &mut tally)?;
     fs::write(&args.tally, serde_json::to_vec(&tally)?)
@@ -525,7 +536,7 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
     for test in &programs {
         test.run(run, Stage::Workspace, &selection, tally, |program| {
             program.env("QOSM_BIN", &binary).env("QOSM_POLICY_BIN", workspace.policy_binary());
-            program.env("QOSM_MODULES", &modules);
+            program.env("QOSM_MODULES", &modules).env("QOSM_XTASK", &run.xtask);
             program.env("QOSM_BUNDLES", &bundles).env("PATH", &path);
             if is_whole {
                 program.env(WHOLE, "1");
@@ -543,8 +554,8 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
         }
     }
     for args in selection.runs(Stage::Workspace, program::DOCTESTS) {
-        let mut cargo = workspace.cargo();
-        cargo.args(["test", "--release", "--workspace", "--doc", "--no-fail-fast", "--"]).args(args);
+        let mut cargo = workspace.cargo_for_all("test");
+        cargo.args(["--doc", "--no-fail-fast", "--"]).args(args);
         program::counted(run, Stage::Workspace, program::DOCTESTS, &mut cargo, tally)?;
     }
     Ok(())

@@ -11,6 +11,40 @@ use qosm_build::Cargo;
 pub(crate) struct Workspace {
     root: PathBuf,
     target: PathBuf,
+    profile: Profile,
+    /// The `qosm` binary.
+    binary: PathBuf,
+}
+
+/// The profile with which cargo compiles (Cargo.toml).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// For the tests of `make test`.
+    Dev,
+    /// For what ships, what is measured, and the tests of `make test-all`.
+    Release,
+}
+
+impl Profile {
+    /// Its folder in the target directory.
+    pub(crate) fn folder(self, target: &Path) -> PathBuf {
+        target.join(match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        })
+    }
+
+    fn binary(self, target: &Path) -> PathBuf {
+        self.folder(target).join("qosm")
+    }
+
+    /// The arguments of cargo's verbs that select it.
+    const fn args(self) -> &'static [&'static str] {
+        match self {
+            Self::Dev => &[],
+            Self::Release => &["--release"],
+        }
+    }
 }
 
 impl Workspace {
@@ -26,7 +60,20 @@ impl Workspace {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = manifest.ancestors().nth(2).context("this crate lies in no checkout")?.to_path_buf();
         anyhow::ensure!(root.join("Cargo.toml").exists(), "the checkout {} has gone", root.display());
-        Ok(Self { root, target })
+        // A test that calls a verb means the binary under test.
+        let profile = Profile::Release;
+        let binary = std::env::var_os("QOSM_BIN").map_or_else(|| profile.binary(&target), PathBuf::from);
+        Ok(Self { root, target, profile, binary })
+    }
+
+    /// The same workspace, whose binaries and tests this profile compiles.
+    pub(crate) fn compiled_with(&self, profile: Profile) -> Self {
+        Self { profile, binary: profile.binary(&self.target), ..self.clone() }
+    }
+
+    /// The profile that compiles the binaries and the tests.
+    pub(crate) const fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// The folder with the workspace's Cargo.toml.
@@ -39,9 +86,9 @@ impl Workspace {
         &self.target
     }
 
-    /// The `qosm` binary, once built.
+    /// The `qosm` binary, once built: the one under test, else the one that ships.
     pub(crate) fn binary(&self) -> PathBuf {
-        self.target.join("release/qosm")
+        self.binary.clone()
     }
 
     /// The `qosm-policy` binary, once built, next to `qosm`, which runs it.
@@ -68,6 +115,13 @@ impl Workspace {
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = Cargo::here().command(&self.root);
         cargo.env("CARGO_TARGET_DIR", &self.target);
+        cargo
+    }
+
+    /// A cargo command of this verb for all crates, with the workspace's profile.
+    pub(crate) fn cargo_for_all(&self, verb: &str) -> Command {
+        let mut cargo = self.cargo();
+        cargo.arg(verb).args(self.profile.args()).arg("--workspace");
         cargo
     }
 

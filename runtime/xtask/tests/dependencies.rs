@@ -360,7 +360,7 @@ fn xtask_is_compiled_as_with_the_whole_workspace() {
     let config = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cargo/config.toml")).unwrap();
     let alias = config.lines().find_map(|line| line.strip_prefix("xtask = ")).unwrap();
     let words: Vec<_> = alias.trim_matches('"').split(' ').collect();
-    let ["run", "--quiet", "--release", selection @ .., "--"] = words.as_slice() else { panic!("{alias}") };
+    let ["run", "--quiet", selection @ .., "--"] = words.as_slice() else { panic!("{alias}") };
     let again = compiled_again(selection);
     assert!(again.is_empty(), "`make` compiles these for xtask, and then once more: {again:#?}");
 }

@@ -50,7 +50,7 @@ impl Built {
         let said = std::env::var_os("QOSM_MODULE_DIR").filter(|_| self.folder == "policies");
         let folder = match said {
             Some(folder) => PathBuf::from(folder),
-            // From target/release/deps/cases-1234.
+            // From target/debug/deps/cases-1234.
             None => std::env::current_exe()?.ancestors().nth(3).unwrap_or(Path::new(".")).join(self.folder),
         };
         let file = folder.join(self.name).with_extension("wasm");

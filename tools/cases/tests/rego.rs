@@ -25,7 +25,7 @@ impl Bundle {
     fn bytes(&self) -> Result<Vec<u8>, Box<dyn Error>> {
         let folder = match std::env::var_os("QOSM_BUNDLES") {
             Some(folder) => PathBuf::from(folder),
-            // From target/release/deps/rego-1234.
+            // From target/debug/deps/rego-1234.
             None => std::env::current_exe()?.ancestors().nth(3).unwrap_or(Path::new(".")).join("rego"),
         };
         let file = folder.join(format!("{}.tar.gz", self.name));

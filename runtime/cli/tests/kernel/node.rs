@@ -31,7 +31,7 @@ pub(crate) const MEMORY: &str = "koordinator.sh/memoryQOS";
 pub(crate) fn binary() -> PathBuf {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_qosm"));
     let binary = std::env::var_os("QOSM_BIN").map_or(built, PathBuf::from);
-    assert!(binary.is_file(), "{} is missing: run `make build`, or set QOSM_BIN", binary.display());
+    assert!(binary.is_file(), "{} is missing: run `cargo build`, or set QOSM_BIN", binary.display());
     binary
 }
 

@@ -115,8 +115,8 @@ fn the_default_modules_are_published_signed_with_where_they_came_from_and_the_sa
 fn modules_that_are_built_elsewhere_are_the_same_to_the_byte() {
     // The program builds into the target directory that contains it.
     let elsewhere = tempfile::tempdir().unwrap();
-    let program = elsewhere.path().join("release/xtask");
-    fs::create_dir(elsewhere.path().join("release")).unwrap();
+    let program = elsewhere.path().join("debug/xtask");
+    fs::create_dir(elsewhere.path().join("debug")).unwrap();
     fs::copy(xtask(), &program).unwrap();
     run(Command::new(&program).arg("modules").env("CARGO_BUILD_JOBS", "1")).well();
     let here = module("cpu-burst").parent().unwrap().to_path_buf();

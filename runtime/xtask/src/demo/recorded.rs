@@ -94,7 +94,7 @@ fn replay(workspace: &Workspace, recording: &Path) -> Command {
 
 /// Path of this program: `sudo` sets a `PATH` without cargo.
 fn program() -> PathBuf {
-    this_program().unwrap_or_else(|_| "target/release/xtask".into())
+    this_program().unwrap_or_else(|_| "target/debug/xtask".into())
 }
 
 #[cfg(test)]

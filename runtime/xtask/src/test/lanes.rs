@@ -17,6 +17,7 @@ use super::needs::{Needs, Readiness};
 use super::{Args, Report, Run, STAGES, Stage, Tally, Took};
 use crate::command;
 use crate::interrupt::Interrupt;
+use crate::workspace::Profile;
 
 /// Stages of one lane cannot run in parallel: registries and cluster share a folder. The longest lane determines the time of the run.
 /// Stages that load the CPUs, kernel tests and emulation, run while the first lane waits for registries, and not in parallel with the
@@ -63,6 +64,7 @@ pub(super) fn run(
         let mut xtask = Command::new(&run.xtask);
         xtask.args(["stage", &format!("{stage}")]);
         xtask.args(args.filter.iter().flat_map(|text| ["--filter", text])).args(args.all.then_some("--all"));
+        xtask.args((run.workspace.profile() == Profile::Release).then_some("--release"));
         Ok(Running { limit: stage.limit(args.all), ..Running::start(xtask, &folder, stage)? })
     };
     beside_each_other(lanes, start, |stage| needs.of(stage), &run.interrupt, report)

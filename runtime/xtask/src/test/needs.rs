@@ -135,8 +135,7 @@ impl Needs {
     pub(super) fn build(&self, workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
         modules::build(workspace, &modules::Args::default())?;
         command::heading("binaries");
-        let mut build = workspace.cargo();
-        build.args(["build", "--release", "--workspace"]);
+        let mut build = workspace.cargo_for_all("build");
         // The other binaries are those of benches, whose dependencies take minutes.
         let needed: &[&str] = if wanted.contains(&Stage::Bench) { &[] } else { &["qosm", "qosm-policy"] };
         command::run(build.args(needed.iter().flat_map(|name| ["--bin", *name])))?;

@@ -21,7 +21,7 @@ const LONGEST_FOLDER: usize = 60;
 pub(super) fn check(workspace: &Workspace, wanted: &[Stage]) -> Result<()> {
     let target = workspace.target();
     std::fs::create_dir_all(target).with_context(|| format!("{} cannot be made", target.display()))?;
-    let is_first = !target.join("release/deps").is_dir();
+    let is_first = !workspace.profile().folder(target).join("deps").is_dir();
     // Built files stay; a later run needs space only for what it recompiles.
     room(target, if is_first { NEEDED_GIB } else { NEEDED_GIB / 3 })?;
     temporary(&env::temp_dir())?;

@@ -172,8 +172,8 @@ fn kept(workspace: &Workspace, name: &str) -> Result<Vec<TestProgram>> {
 }
 
 fn compiler(workspace: &Workspace, args: &[&str]) -> Command {
-    let mut cargo = workspace.cargo();
-    cargo.args(["test", "--release", "--workspace", "--no-run"]).args(args);
+    let mut cargo = workspace.cargo_for_all("test");
+    cargo.arg("--no-run").args(args);
     cargo
 }
 

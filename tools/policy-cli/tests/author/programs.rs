@@ -15,11 +15,7 @@ pub(crate) const QOSM_POLICY: &str = env!("CARGO_BIN_EXE_qosm-policy");
 pub(crate) fn qosm() -> PathBuf {
     let qosm =
         std::env::var_os("QOSM_BIN").map_or_else(|| Path::new(QOSM_POLICY).with_file_name("qosm"), PathBuf::from);
-    assert!(
-        qosm.is_file(),
-        "{} is missing: run `make build`, or `cargo build --release -p qosm`, first",
-        qosm.display()
-    );
+    assert!(qosm.is_file(), "{} is missing: run `cargo build` first", qosm.display());
     qosm
 }
 
@@ -31,7 +27,7 @@ pub(crate) fn modules() -> &'static Path {
         let folder = said.or_else(beside).unwrap_or_default();
         for name in ["cpu-burst", "memory-qos"] {
             let file = folder.join(format!("{name}.wasm"));
-            assert!(file.is_file(), "{} is missing: run `make build`, or `cargo xtask modules`, first", file.display());
+            assert!(file.is_file(), "{} is missing: run `cargo xtask modules` first", file.display());
         }
         folder
     });
