@@ -20,6 +20,10 @@ const WANTED: (u32, u32) = (1, 26);
 /// Without DWARF, which linking strips anyway: compiling takes a sixth less (opa: 160 s of CPU time instead of 194).
 const FLAGS: &str = "-gcflags=all=-dwarf=false";
 
+/// How far the heap of a compiler grows between two garbage collections, in percent: at Go's 100 it takes a quarter more CPU time (opa: 113 s
+/// instead of 89). The largest process has the same size.
+const GARBAGE: &str = "400";
+
 /// Interval of progress messages of a build.
 const PROGRESS: Duration = Duration::from_secs(30);
 
@@ -60,7 +64,12 @@ pub(crate) fn command() -> Result<Command> {
     }
     let mut go = Command::new(program);
     // Independent of the user's settings: no cgo, so that the binaries run anywhere; no workspace; no flags of theirs.
-    go.env("CGO_ENABLED", "0").env("GOWORK", "off").env("GOFLAGS", FLAGS).env_remove("GOOS").env_remove("GOARCH");
+    go.env("CGO_ENABLED", "0")
+        .env("GOWORK", "off")
+        .env("GOFLAGS", FLAGS)
+        .env("GOGC", GARBAGE)
+        .env_remove("GOOS")
+        .env_remove("GOARCH");
     go.stdin(Stdio::null());
     Ok(go)
 }
