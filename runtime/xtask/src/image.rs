@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::command;
 use crate::tree::{Node, Tree, glibc};
-use crate::workspace::Workspace;
+use crate::workspace::{Shipped, Workspace};
 
 /// The project's image, without a tag: the chart's default.
 pub(crate) const REPOSITORY: &str = "ghcr.io/qosm/qosm";
@@ -41,6 +41,8 @@ pub(crate) struct Args {
     /// Name of the image after its import.
     #[arg(long, value_name = "NAME:TAG", default_value = "qosm:dev", value_parser = image_name)]
     name: String,
+    #[command(flatten)]
+    pub(crate) programs: Shipped,
 }
 
 /// A name with a tag, by the grammar of references (github.com/distribution/reference, reference.go).

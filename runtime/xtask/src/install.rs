@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::command;
 use crate::tree::{Node, Tree};
-use crate::workspace::Workspace;
+use crate::workspace::{Shipped, Workspace};
 
 pub(crate) use self::package::{Args as PackageArgs, run as package};
 
@@ -39,6 +39,8 @@ pub(crate) struct Args {
     /// Remove what was installed instead. `/etc/qosm` and `/var/lib/qosm` stay.
     #[arg(long)]
     remove: bool,
+    #[command(flatten)]
+    pub(crate) programs: Shipped,
 }
 
 /// Installs the built programs, or removes them; builds nothing itself.

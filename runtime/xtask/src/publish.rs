@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::command;
 use crate::modules;
-use crate::workspace::Workspace;
+use crate::workspace::{Shipped, Workspace};
 
 /// Where to publish.
 #[derive(clap::Args)]
@@ -25,6 +25,8 @@ pub(crate) struct Args {
     /// Additional argument of `qosm policy push`. May be repeated.
     #[arg(long = "push", value_name = "ARG", allow_hyphen_values = true)]
     push: Vec<String>,
+    #[command(flatten)]
+    pub(crate) programs: Shipped,
 }
 
 /// Builds and pushes the modules. The same commit gives the same digests, because the date is the commit's.

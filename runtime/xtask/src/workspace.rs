@@ -25,6 +25,14 @@ pub(crate) enum Profile {
     Release,
 }
 
+/// The programs that a verb packs or runs.
+#[derive(clap::Args)]
+pub(crate) struct Shipped {
+    /// The `qosm` binary, with `qosm-policy` beside it. Default: the one that `make build` built.
+    #[arg(long, value_name = "FILE")]
+    qosm: Option<PathBuf>,
+}
+
 impl Profile {
     /// Its folder in the target directory.
     pub(crate) fn folder(self, target: &Path) -> PathBuf {
@@ -60,10 +68,20 @@ impl Workspace {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = manifest.ancestors().nth(2).context("this crate lies in no checkout")?.to_path_buf();
         anyhow::ensure!(root.join("Cargo.toml").exists(), "the checkout {} has gone", root.display());
-        // A test that calls a verb means the binary under test.
         let profile = Profile::Release;
-        let binary = std::env::var_os("QOSM_BIN").map_or_else(|| profile.binary(&target), PathBuf::from);
+        let binary = profile.binary(&target);
         Ok(Self { root, target, profile, binary })
+    }
+
+    /// The same workspace, with the programs that the user named.
+    ///
+    /// # Errors
+    ///
+    /// When the named file does not exist.
+    pub(crate) fn with(&self, programs: &Shipped) -> Result<Self> {
+        let Some(binary) = &programs.qosm else { return Ok(self.clone()) };
+        anyhow::ensure!(binary.is_file(), "--qosm {}: there is no such file", binary.display());
+        Ok(Self { binary: binary.clone(), ..self.clone() })
     }
 
     /// The same workspace, whose binaries and tests this profile compiles.
@@ -86,7 +104,7 @@ impl Workspace {
         &self.target
     }
 
-    /// The `qosm` binary, once built: the one under test, else the one that ships.
+    /// The `qosm` binary, once built.
     pub(crate) fn binary(&self) -> PathBuf {
         self.binary.clone()
     }

@@ -8,6 +8,14 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// A verb of `cargo xtask` that packs the programs of this profile.
+fn xtask(verb: &str) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut xtask = Command::new(program);
+    xtask.args([verb, "--qosm"]).arg(program.with_file_name("qosm"));
+    xtask
+}
+
 /// Standard output of a program, which has to succeed.
 #[track_caller]
 fn printed(command: &mut Command) -> String {
@@ -20,7 +28,7 @@ fn printed(command: &mut Command) -> String {
 fn the_package_has_all_that_is_run_and_read_and_finds_its_modules() {
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("qosm.deb");
-    printed(Command::new(env!("CARGO_BIN_EXE_xtask")).args(["deb", "--output"]).arg(&package));
+    printed(xtask("deb").arg("--output").arg(&package));
     let contents = printed(Command::new("dpkg-deb").arg("--contents").arg(&package));
     // Mode, owner, and path; the other columns differ between builds.
     let entry = |line: &str| {
@@ -54,15 +62,11 @@ fn the_package_has_all_that_is_run_and_read_and_finds_its_modules() {
 #[test]
 fn an_installation_is_taken_away_again() {
     let folder = tempfile::tempdir().unwrap();
-    let xtask = |more: &[&str]| {
-        let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
-        xtask.args(["install", "--destdir"]).arg(folder.path()).args(more);
-        printed(&mut xtask)
-    };
-    xtask(&["--prefix", "/opt/qosm"]);
+    let install = |more: &[&str]| printed(xtask("install").arg("--destdir").arg(folder.path()).args(more));
+    install(&["--prefix", "/opt/qosm"]);
     let programs = |prefix: &str| folder.path().join(prefix).join("bin/qosm").exists();
     assert!(programs("opt/qosm") && !programs("usr/local"));
-    xtask(&["--prefix", "/opt/qosm", "--remove"]);
+    install(&["--prefix", "/opt/qosm", "--remove"]);
     let left = |folder: &Path| std::fs::read_dir(folder).map(|entries| entries.count()).unwrap_or(0);
     assert_eq!(left(&folder.path().join("opt")), 0, "nothing of it is left");
     assert!(folder.path().join("etc/qosm/slo.yaml").exists(), "but what an administrator may have changed");

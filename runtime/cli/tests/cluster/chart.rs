@@ -128,7 +128,10 @@ impl Drop for SetWhenDropped<'_> {
 fn the_chart_runs_on_the_node_keeps_values_over_an_update_and_leaves_nothing() {
     let image = cluster_file("qosm.tar");
     let xtask = || Command::new(said("QOSM_XTASK"));
-    run(xtask().args(["image", "--name", IMAGE, "--output"]).arg(&image).current_dir(root()));
+    run(xtask()
+        .args(["image", "--qosm", env!("CARGO_BIN_EXE_qosm"), "--name", IMAGE, "--output"])
+        .arg(&image)
+        .current_dir(root()));
     run(xtask().args(["cluster", "import"]).arg(&image).arg("--dir").arg(said("QOSM_TEST_CLUSTER")));
     let values = cluster_file("qosm-values.json");
     let chart = root().join("deploy/helm/qosm");

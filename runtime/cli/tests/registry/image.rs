@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::artefacts::module;
 use crate::env::{crane, env, run, skopeo};
-use crate::publish::xtask;
+use crate::publish::{QOSM, xtask};
 
 #[test]
 fn the_image_is_pushed_and_what_comes_back_is_what_was_built() {
@@ -16,7 +16,8 @@ fn the_image_is_pushed_and_what_comes_back_is_what_was_built() {
     let (archive, root) = (folder.path().join("image.tar"), folder.path().join("root"));
     let name = format!("{}/image/qosm:try", env().plain.host);
     // As in the Makefile, after the build.
-    let said = run(Command::new(xtask()).args(["image", "--name", &name, "--output"]).arg(&archive)).well();
+    let said =
+        run(Command::new(xtask()).args(["image", "--qosm", QOSM, "--name", &name, "--output"]).arg(&archive)).well();
     let taken = format!("docker-archive:{}", archive.display());
     let copy = said.lines().find_map(|line| line.trim().strip_prefix("skopeo ")).unwrap();
     assert!(copy.starts_with(&format!("copy {taken} docker://{name} ")), "{said}");

@@ -12,9 +12,12 @@ use serde_json::{Value, json};
 use crate::artefacts::{Desk, module};
 use crate::env::{Keys, cosign, env, run};
 
+/// The binary under test.
+pub(crate) const QOSM: &str = env!("CARGO_BIN_EXE_qosm");
+
 /// The program behind `cargo xtask`: the one that runs these tests, or the one that was built beside the binary under test.
 pub(crate) fn xtask() -> PathBuf {
-    let beside = Path::new(env!("CARGO_BIN_EXE_qosm")).with_file_name("xtask");
+    let beside = Path::new(QOSM).with_file_name("xtask");
     let xtask = std::env::var_os("QOSM_XTASK").map_or(beside, PathBuf::from);
     assert!(xtask.is_file(), "{} is not built", xtask.display());
     xtask
@@ -51,7 +54,7 @@ fn publish(desk: &Desk, to: &str, key: &Path) -> BTreeMap<String, String> {
         [bin].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
     );
     let mut publish = Command::new(xtask());
-    publish.args(["publish", to, "--key"]).arg(key).arg("--cosign=--allow-http-registry");
+    publish.args(["publish", "--qosm", QOSM, to, "--key"]).arg(key).arg("--cosign=--allow-http-registry");
     publish.arg(format!("--cosign=--signing-config={}", env().cosign.signing_config.display()));
     publish
         .env("PATH", path.unwrap())

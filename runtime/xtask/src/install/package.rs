@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::image::architecture;
 use crate::install::{CONFIGURATION, PODS, example, installation, write};
 use crate::tree::glibc;
-use crate::workspace::Workspace;
+use crate::workspace::{Shipped, Workspace};
 use crate::{command, setup};
 
 /// Scripts that dpkg runs; a removal restores what the agent holds.
@@ -23,6 +23,8 @@ pub(crate) struct Args {
     /// File to write. Default: `qosm_VERSION_ARCHITECTURE.deb` in the target directory.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) programs: Shipped,
 }
 
 /// Packs the built programs; builds nothing itself.
