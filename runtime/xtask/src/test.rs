@@ -2,6 +2,7 @@
 //! container registries, or a cluster.
 
 mod again;
+mod at_once;
 mod cluster;
 mod guest;
 mod inventory;
@@ -18,7 +19,7 @@ mod vm;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -482,7 +483,7 @@ impl Stage {
                 for test in program::staged(run.workspace, LANGUAGES)? {
                     command::heading(&format!("tests of {} with modules in Go and Python", test.package));
                     let modules = run.workspace.language_modules();
-                    test.run(run, self, selection, tally, |program| {
+                    test.run(run, self, selection, tally, &mut at_once::print, |program| {
                         program.env("QOSM_LANGUAGES", &modules);
                     })?;
                 }
@@ -491,7 +492,7 @@ impl Stage {
             Self::Browser => {
                 for test in program::staged(run.workspace, BROWSER)? {
                     command::heading(&format!("tests of {} in a browser", test.package));
-                    test.run(run, self, selection, tally, |_| {})?;
+                    test.run(run, self, selection, tally, &mut at_once::print, |_| {})?;
                 }
                 Ok(())
             }
@@ -533,30 +534,40 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
     let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));
     let path = opa::path(workspace)?;
     let programs = program::unasked(workspace)?;
+    let prepare = |program: &mut Command| {
+        program.env("QOSM_BIN", &binary).env("QOSM_POLICY_BIN", workspace.policy_binary());
+        program.env("QOSM_MODULES", &modules).env("QOSM_XTASK", &run.xtask);
+        program.env("QOSM_BUNDLES", &bundles).env("PATH", &path);
+        if is_whole {
+            program.env(WHOLE, "1");
+        } else if std::env::var_os(PROPTEST_SEED.0).is_none() {
+            program.env(PROPTEST_SEED.0, PROPTEST_SEED.1);
+        }
+    };
+    let (selection, prepare) = (&selection, &prepare);
+    let mut jobs: Vec<at_once::Job<'_>> = vec![Box::new(|tally, lines| doctests(run, selection, tally, lines))];
     for test in &programs {
-        test.run(run, Stage::Workspace, &selection, tally, |program| {
-            program.env("QOSM_BIN", &binary).env("QOSM_POLICY_BIN", workspace.policy_binary());
-            program.env("QOSM_MODULES", &modules).env("QOSM_XTASK", &run.xtask);
-            program.env("QOSM_BUNDLES", &bundles).env("PATH", &path);
-            if is_whole {
-                program.env(WHOLE, "1");
-            } else if std::env::var_os(PROPTEST_SEED.0).is_none() {
-                program.env(PROPTEST_SEED.0, PROPTEST_SEED.1);
-            }
-        })?;
+        jobs.push(Box::new(move |tally, lines| test.run(run, Stage::Workspace, selection, tally, lines, prepare)));
     }
+    at_once::run(jobs, if is_again { 1 } else { at_once::AT_ONCE }, &run.interrupt, tally)?;
     if !matches!(selection, Selection::Short) {
         command::heading("opa-wasm beside the engine");
         for args in selection.runs(Stage::Workspace, program::BESIDE_OPA) {
             let mut cargo = bench::beside_opa(workspace, "test");
             cargo.args(["--no-fail-fast", "--"]).args(args);
-            program::counted(run, Stage::Workspace, program::BESIDE_OPA, &mut cargo, tally)?;
+            let name = program::BESIDE_OPA;
+            program::counted(run, Stage::Workspace, name, &mut cargo, tally, &mut at_once::print)?;
         }
     }
+    Ok(())
+}
+
+/// Runs the examples in the documentation of all crates.
+fn doctests(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally, lines: at_once::Lines<'_>) -> Result<()> {
     for args in selection.runs(Stage::Workspace, program::DOCTESTS) {
-        let mut cargo = workspace.cargo_for_all("test");
+        let mut cargo = run.workspace.cargo_for_all("test");
         cargo.args(["--doc", "--no-fail-fast", "--"]).args(args);
-        program::counted(run, Stage::Workspace, program::DOCTESTS, &mut cargo, tally)?;
+        program::counted(run, Stage::Workspace, program::DOCTESTS, &mut cargo, tally, lines)?;
     }
     Ok(())
 }

@@ -13,8 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use super::at_once::Lines;
 use super::tally::Reading;
-use super::{Run, STAGES, Selection, Stage, Tally};
+use super::{Run, STAGES, Selection, Stage, Tally, at_once};
 use crate::interrupt::Interrupt;
 use crate::workspace::Workspace;
 use crate::{command, modules};
@@ -59,6 +60,7 @@ impl TestProgram {
         stage: Stage,
         selection: &Selection<'_>,
         tally: &mut Tally,
+        lines: Lines<'_>,
         prepare: impl Fn(&mut Command),
     ) -> Result<()> {
         for args in selection.runs(stage, &self.name()) {
@@ -66,7 +68,7 @@ impl TestProgram {
             prepare(&mut program);
             // As cargo does.
             program.args(args).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-            counted(run, stage, &self.name(), &mut program, tally)?;
+            counted(run, stage, &self.name(), &mut program, tally, lines)?;
         }
         Ok(())
     }
@@ -88,7 +90,7 @@ impl TestProgram {
             let program = run.access.command(&self.program, variables);
             let mut program = program.context("root is not to be had")?;
             program.arg("--test-threads=1").args(args).current_dir(&self.folder);
-            counted(run, stage, &self.name(), &mut program, tally)?;
+            counted(run, stage, &self.name(), &mut program, tally, &mut at_once::print)?;
         }
         Ok(())
     }
@@ -217,13 +219,20 @@ fn compiled(
     Ok(tests)
 }
 
-/// Runs a test program and counts the results in its output line by line. Ends it when this process is asked to end.
+/// Runs a test program and counts the results in its output line by line, which `lines` takes. Ends it when this process is asked to end.
 ///
 /// # Errors
 ///
 /// When it cannot be started or its output cannot be read.
-pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Command, tally: &mut Tally) -> Result<()> {
-    println!("    $ {}", command::line(program));
+pub(super) fn counted(
+    run: &Run<'_>,
+    stage: Stage,
+    name: &str,
+    program: &mut Command,
+    tally: &mut Tally,
+    lines: Lines<'_>,
+) -> Result<()> {
+    lines(&format!("    $ {}", command::line(program)));
     let mut child = program
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -231,18 +240,18 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
         .with_context(|| format!("the tests of {name} cannot be started"))?;
     let stdout = child.stdout.take().context("a piped command has no stdout")?;
     let pid = Pid::from_child(&child);
-    let (ended, lines) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (ended, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let watch = {
-        let (ended, lines, interrupt) = (Arc::clone(&ended), Arc::clone(&lines), run.interrupt.clone());
+        let (ended, heard, interrupt) = (Arc::clone(&ended), Arc::clone(&heard), run.interrupt.clone());
         let (access, name) = (run.access, name.to_owned());
         thread::spawn(move || {
-            let mut heard = (0, Instant::now());
+            let mut last = (0, Instant::now());
             while !ended.load(Ordering::Relaxed) {
-                let said = lines.load(Ordering::Relaxed);
-                if said != heard.0 {
-                    heard = (said, Instant::now());
+                let said = heard.load(Ordering::Relaxed);
+                if said != last.0 {
+                    last = (said, Instant::now());
                 }
-                let hangs = heard.1.elapsed() >= SILENCE;
+                let hangs = last.1.elapsed() >= SILENCE;
                 if hangs {
                     println!("    {name} is ended: none of its tests has ended within {} s", SILENCE.as_secs());
                 }
@@ -256,9 +265,9 @@ pub(super) fn counted(run: &Run<'_>, stage: Stage, name: &str, program: &mut Com
     };
     let mut reading = Reading::new(stage, name);
     let read = command::each_line(stdout, |line| {
-        lines.fetch_add(1, Ordering::Relaxed);
+        heard.fetch_add(1, Ordering::Relaxed);
         reading.line(line);
-        println!("{line}");
+        lines(line);
     });
     // Wait for the child only when it can no longer be signalled: until then its ID is not reused.
     ended.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::program::{TestProgram, staged};
-use super::{REGISTRY, Run, Selection, Stage, Tally};
+use super::{REGISTRY, Run, Selection, Stage, Tally, at_once};
 use crate::command;
 use crate::registry::Registries;
 
@@ -34,7 +34,7 @@ fn all(
 ) -> Result<()> {
     for test in tests {
         command::heading(&format!("registry tests of {}", test.package));
-        test.run(run, Stage::Registry, selection, tally, |program| {
+        test.run(run, Stage::Registry, selection, tally, &mut at_once::print, |program| {
             program.env("QOSM_REGISTRY_ENV", registries.env()).env("RUST_BACKTRACE", "1");
             program.env("QOSM_BIN", run.workspace.binary()).env("QOSM_POLICY_BIN", run.workspace.policy_binary());
             program.env("QOSM_MODULES", run.workspace.modules()).env("QOSM_XTASK", &run.xtask);
