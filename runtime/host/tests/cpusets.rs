@@ -113,6 +113,16 @@ fn on_v2_a_group_remembers_what_it_may_have_later() {
 }
 
 #[test]
+fn on_v2_all_cpus_are_no_restriction() {
+    let mut host = node(Versions::V2);
+    assert!(set(&mut host, &[(TIER, "0-7")]).is_empty());
+    assert_eq!(set(&mut host, &[(TIER, "2-3")]), ["besteffort 2-3"]);
+    assert_eq!(set(&mut host, &[(TIER, "0-7")]), ["besteffort max"]);
+    let plan = host.plan(&wanted(&[(TIER, "0-9")]));
+    assert_eq!((plan.clamped[0].given, plan.unchanged.len()), (Value::Max, 1));
+}
+
+#[test]
 fn a_set_of_which_nothing_is_left_is_refused_before_it_is_written() {
     for versions in [Versions::V1, Versions::V2] {
         let mut host = node(versions);

@@ -78,11 +78,13 @@ impl Host {
             CgroupVersion::V2 if is_baseline => set,
             CgroupVersion::V2 => set.and(&self.possible_cpus()),
         };
+        // On v2 all CPUs that the machine can have are read back as no restriction.
+        let is_all = version == CgroupVersion::V2 && !is_baseline && self.possible_cpus().is_subset(&to);
+        let given = if is_all { Value::Max } else { Value::Cpus(to) };
         if to == set || is_baseline {
-            return Ok((Value::Cpus(to), None));
+            return Ok((given, None));
         }
         let why = format!("CPUs {} cannot be had: there are {there} above it", set.minus(&to));
-        let given = Value::Cpus(to);
         Ok((given, Some(Clamp { target, knob, wanted: Value::Cpus(set), given, why })))
     }
 

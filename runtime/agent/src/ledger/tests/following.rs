@@ -223,3 +223,15 @@ fn shares_are_a_weight_by_the_kubelets_formula() {
     assert!(env.apply().refused.is_empty(), "less than the kernel takes comes to the least that it takes");
     assert_eq!(env.host.simulated_mut().unwrap().read_file(APP_PATH, "cpu.weight").unwrap().trim(), "1");
 }
+
+#[test]
+fn on_v2_a_lease_of_all_cpus_is_no_drift() {
+    let mut env = env(Versions::V2, None);
+    for list in ["0-7", "2-3", "0-7"] {
+        env.lease("a", 1, (TIER, CPUS), cpus(list));
+        for _ in 0..3 {
+            let notices = env.tick().notices;
+            assert!(notices.is_empty(), "{list}: {notices:?}");
+        }
+    }
+}
