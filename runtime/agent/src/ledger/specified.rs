@@ -158,17 +158,23 @@ impl Ledger {
             });
         }
         let pod = inputs.pods.of(target).map(|entry| Target::Pod(entry.id))?;
-        let next = [target, pod].into_iter().find_map(|of| {
+        let (next, awaited) = [target, pod].into_iter().find_map(|of| {
             // Without a quota the kubelet sets none: the CPUs are exclusive, or quotas are off.
             let found = self.baseline(host, of, knob).filter(|found| *found != Value::Max)?;
             let highest = |moment| self.quotas_at(host, inputs.pods, of, moment).into_iter().max();
             let next = highest(Moment::Next)?;
-            let is_asked = highest(Moment::Now).is_some_and(|now| next < now) || inputs.pods.is_cpu_being_resized(of);
-            (is_asked && next < found).then_some(next)
+            let is_told = highest(Moment::Now).is_some_and(|now| next < now);
+            let is_asked = is_told || inputs.pods.is_cpu_being_resized(of);
+            if is_asked && next < found {
+                Some((next, "the kubelet has set it"))
+            } else {
+                // It has, and the status still has the former limit, which a policy would raise the quota to.
+                (is_told && next == found).then_some((next, "the pod's status says so"))
+            }
         })?;
         Some(OwnersNext {
             most: found,
-            why: format!("a quota of {next} is asked for: nothing is raised until the kubelet has set it"),
+            why: format!("a quota of {next} is asked for: nothing is raised until {awaited}"),
         })
     }
 }

@@ -52,6 +52,29 @@ fn burst_and_quota_make_way_before_the_kubelet_writes_a_smaller_quota() {
 }
 
 #[test]
+fn what_the_kubelet_has_shrunk_stays_until_the_status_says_so() {
+    let mut env = Env::new();
+    let mut pod = limited_to("1");
+    let app = &mut pod.containers[0];
+    app.next = Some(app.resources(qosm_model::pod::Moment::Now));
+    app.cpu_limit = Some(qosm_model::unit::MilliCpu(2000));
+    env.pods.update(vec![pod]);
+    kubelet_writes(&mut env, "100000");
+    // What a policy decides by the limit of the status.
+    env.lease("a", 1, QUOTA, n(200_000));
+    env.apply();
+    assert_eq!(env.value(QUOTA), n(100_000));
+
+    ask_for(&mut env, "1");
+    env.lease("a", 1, QUOTA, n(300_000));
+    env.tick();
+    assert_eq!(env.value(QUOTA), n(300_000));
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!(env.value(QUOTA), n(100_000));
+}
+
+#[test]
 fn what_grows_is_raised_from_what_the_kubelet_has_given() {
     let mut env = given("100000");
     env.lease("a", 1, BURST, n(1_000_000));
