@@ -28,7 +28,7 @@ impl Choice {
 pub(crate) struct Way {
     /// Nodes with memory that are neither local nor excluded.
     pub(crate) remote: Vec<u32>,
-    /// Nodes of the container's CPUs that have memory (or the nearest ones that do).
+    /// Nodes of the container's CPUs that have memory (or the nearest ones that do) and are not excluded.
     pub(crate) local: Vec<u32>,
     /// The local nodes that the container's `cpuset.mems` allows.
     pub(crate) to: Vec<u32>,
@@ -44,7 +44,7 @@ pub(crate) fn is_one_place(nodes: &[NumaNode]) -> bool {
 
 /// Decides for one container.
 pub(crate) fn choose(nodes: &[NumaNode], sample: &NumaSample, excluded: &[u32]) -> Choice {
-    let local = local(nodes, sample);
+    let local = local(nodes, sample, excluded);
     let remote: Vec<u32> =
         with_memory(nodes).map(|node| node.id).filter(|id| !local.contains(id) && !excluded.contains(id)).collect();
     if remote.is_empty() || local.is_empty() {
@@ -59,18 +59,21 @@ pub(crate) fn choose(nodes: &[NumaNode], sample: &NumaSample, excluded: &[u32]) 
     Choice::Go(Way { remote, local, to })
 }
 
-/// Nodes with memory that have one of the container's CPUs; if none of these has memory, the nearest nodes that do.
-pub(crate) fn local(nodes: &[NumaNode], sample: &NumaSample) -> Vec<u32> {
+/// Nodes with memory that have one of the container's CPUs; if none of these has memory, the nearest nodes that do. Excluded nodes are left
+/// out: where only they are local, nothing is.
+pub(crate) fn local(nodes: &[NumaNode], sample: &NumaSample, excluded: &[u32]) -> Vec<u32> {
+    let is_wanted = |id: &u32| !excluded.contains(id);
     let own: Vec<u32> = with_memory(nodes).map(|node| node.id).filter(|id| sample.cpu_nodes.contains(id)).collect();
     if !own.is_empty() {
-        return own;
+        return own.into_iter().filter(is_wanted).collect();
     }
     let place = |id: u32| nodes.iter().position(|node| node.id == id);
     let distance = |to: u32| {
         let of_cpus = nodes.iter().filter(|node| sample.cpu_nodes.contains(&node.id));
         of_cpus.filter_map(|node| node.distances.get(place(to)?).copied()).min()
     };
-    let near: Vec<(u32, u32)> = with_memory(nodes).filter_map(|node| Some((distance(node.id)?, node.id))).collect();
+    let others = with_memory(nodes).filter(|node| is_wanted(&node.id));
+    let near: Vec<(u32, u32)> = others.filter_map(|node| Some((distance(node.id)?, node.id))).collect();
     let nearest = near.iter().map(|(distance, _)| *distance).min();
     near.into_iter().filter(|(distance, _)| Some(*distance) == nearest).map(|(_, id)| id).collect()
 }
@@ -180,6 +183,8 @@ mod tests {
             ("expander, left alone", &expander, &[0, 1], &[0, 1, 2], &[2], skip()),
             ("one of two may have memory", &expander, &[0, 1], &[1, 2], &[], go(&[2], &[0, 1], &[1])),
             ("CPUs without memory", &hollow, &[0], &[1, 2], &[], go(&[1], &[2], &[2])),
+            ("CPUs without memory, near what is left alone", &hollow, &[0], &[1, 2], &[2], skip()),
+            ("on a node that is left alone", &two, &[1], &[0, 1], &[1], skip()),
             ("no CPUs known", &two, &[], &[0, 1], &[], skip()),
         ] {
             assert_eq!(choose(nodes, &sample(cpus, mems, &[]), excluded), expected, "{what}");

@@ -147,7 +147,8 @@ impl Tracked {
 
     /// Keeps new pages local: binds containers that had their round to their nodes while these have room.
     fn keep_local(&mut self, view: &View<'_>, done: &Done, now_usec: u64, host: &mut impl PageMigration) {
-        if self.keep.follow(|container| Some(local(view.nodes, view.sample(container)?))) {
+        if self.keep.follow(|container| Some(local(view.nodes, view.sample(container)?, &view.settings.excluded_nodes)))
+        {
             // The `cpuset.mems` in the sample is still what was held until now.
             if let Some(round) = self.round.take() {
                 round.stop(|container| self.has(container), host);
@@ -207,7 +208,7 @@ impl Tracked {
                 continue;
             }
             let was_without_target = single && done.contains(&without_target(digest));
-            if was_without_target && !matches!(view.choice(container.id), Some(Choice::Go(_))) {
+            if was_without_target && matches!(view.choice(container.id), None | Some(Choice::Skip(_))) {
                 may_be_pinned = true;
                 continue;
             }
