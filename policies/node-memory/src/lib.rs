@@ -53,6 +53,8 @@ pub struct NodeMemory {
     config_seen: Option<u64>,
     /// Faults of the configuration that were logged.
     told: Vec<String>,
+    /// How much longer processes count as waiting for memory, in µs: the kernel raises the alarm once a window.
+    short_for_usec: u64,
     /// The bound of batch pods while they wait, and its reason.
     waiting: Option<(Waiting, String)>,
 }
@@ -84,7 +86,10 @@ impl Policy for NodeMemory {
 
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.read_config(host);
-        self.set(host, tick.cause == Cause::Alarm);
+        let is_alarmed = tick.cause == Cause::Alarm || !tick.alarms.is_empty();
+        let left = self.short_for_usec.saturating_sub(tick.window_usec);
+        self.short_for_usec = if is_alarmed { MEMORY_RUNS_SHORT.window_usec.into() } else { left };
+        self.set(host, self.short_for_usec > 0);
         self.rate(host, tick.window_usec);
         Ok(())
     }
