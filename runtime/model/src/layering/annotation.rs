@@ -38,12 +38,7 @@ pub(super) fn read<'p>(
         }
     }
     if text.trim().is_empty() {
-        problems.push(refusal(
-            pod,
-            key,
-            "it is empty",
-            r#"write a JSON object, e.g. {"policy": "default"}, or remove it"#,
-        ));
+        problems.push(refusal(pod, key, "it is empty", "write a JSON object (`{}` sets nothing), or remove it"));
         return None;
     }
     if text.len() > MAX_BYTES {

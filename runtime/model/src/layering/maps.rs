@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::compiled::CompiledProtocol;
 use super::namespaces::{Lists, Namespaces};
 use super::rules::Violation;
-use super::schema::nearest;
 use super::strategy::{self, Strategy};
 use super::{ConfigMap, Layer};
 use crate::pod::Node;
@@ -57,6 +56,7 @@ pub(super) fn read(
     let keys = protocol.protocol();
     let strategy = keys.config_map_key.as_deref().and_then(|key| reader.strategy(&maps, key));
     let namespaces = keys.namespace_list_key.as_deref().map(|key| reader.namespaces(&maps, key)).unwrap_or_default();
+    reader.misplaced(&maps);
     Reading { strategy, namespaces, good: reader.good, problems: reader.problems }
 }
 
@@ -207,12 +207,27 @@ impl<'r> Reader<'r> {
         namespaces
     }
 
+    /// Reports this policy's keys in ConfigMaps in which they have no effect.
+    fn misplaced(&mut self, maps: &[&ConfigMap]) {
+        let keys = self.protocol.protocol();
+        let [(first, _), (second, _)] = CLUSTER;
+        for map in maps {
+            let (key, place) = match map.name == LISTS {
+                true => (&keys.config_map_key, format!("{first} or {second}")),
+                false => (&keys.namespace_list_key, LISTS.to_owned()),
+            };
+            if let Some(key) = key.as_ref().filter(|key| map.data.contains_key(*key)) {
+                let message = format!("ignored: no policy reads this key here; put it into ConfigMap {place}");
+                self.problem(map, Some(key.clone()), message);
+            }
+        }
+    }
+
     /// The key's text; a misspelt key gets a problem.
     fn text<'m>(&mut self, map: &'m ConfigMap, key: &str) -> Option<&'m str> {
         let text = map.data.get(key);
         if text.is_none()
-            && let Some(close) =
-                map.data.keys().find(|written| nearest(written, [key]).is_some() && is_slip(written, key))
+            && let Some(close) = map.data.keys().find(|written| is_slip(written, key))
         {
             self.problem(map, Some(close.clone()), unread(key));
         }
@@ -233,9 +248,13 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Whether the key differs in at most two letters; keys of other features (`cpu-qos`, `memory-qos`) are similar.
+/// Whether a ConfigMap's key is probably `key`, misspelt: but for case and separators it has at most two other letters. Short keys of other
+/// features are alike (`cpu-qos`, `cpu-burst`), so in these only one.
 pub(super) fn is_slip(written: &str, key: &str) -> bool {
-    (9..=64).contains(&written.len()) && strsim::osa_distance(written, key) <= 2
+    let joined = |name: &str| name.replace(['-', '_', '.'], "").to_ascii_lowercase();
+    let (written, key) = (joined(written), joined(key));
+    let most = if key.len() < 9 { 1 } else { 2 };
+    written.len() <= 64 && strsim::osa_distance(&written, &key) <= most
 }
 
 /// The message for a misspelt key.

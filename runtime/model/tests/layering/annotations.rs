@@ -177,7 +177,7 @@ fn problems_say_what_is_wrong_what_is_done_and_what_to_write() {
     insta::assert_snapshot!(messages(burst(), BURST, r#"{"cfsQuotaBurstPercent": 99}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: cfsQuotaBurstPercent: 99 is below 100; the whole annotation is ignored and the next lower layer counts; write a whole number, at least 100");
     insta::assert_snapshot!(messages(burst(), BURST, r#"{"policy": "Auto"}"#), @r#"pod default/web: annotation koordinator.sh/cpuBurst: policy: `"Auto"` is not known here, did you mean `auto`; it counts as `none`; write one of `none`, `cpuBurstOnly`, `cfsQuotaBurstOnly`, `auto`"#);
     insta::assert_snapshot!(messages(burst(), BURST, r#"{"burstPercent": 5}"#), @"pod default/web: annotation koordinator.sh/cpuBurst: burstPercent: unknown field, ignored; the other fields count; did you mean `cpuBurstPercent`?");
-    insta::assert_snapshot!(messages(burst(), BURST, ""), @r#"pod default/web: annotation koordinator.sh/cpuBurst: it is empty; the whole annotation is ignored and the next lower layer counts; write a JSON object, e.g. {"policy": "default"}, or remove it"#);
+    insta::assert_snapshot!(messages(burst(), BURST, ""), @"pod default/web: annotation koordinator.sh/cpuBurst: it is empty; the whole annotation is ignored and the next lower layer counts; write a JSON object (`{}` sets nothing), or remove it");
     insta::assert_snapshot!(messages(burst(), BURST, "{"), @"pod default/web: annotation koordinator.sh/cpuBurst: it is not JSON (EOF while parsing an object at line 1 column 1); the whole annotation is ignored and the next lower layer counts; mend it or remove it");
 }
 

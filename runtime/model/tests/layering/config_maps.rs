@@ -73,6 +73,32 @@ fn a_nearly_right_key_is_reported() {
 }
 
 #[test]
+fn a_key_in_another_spelling_is_reported() {
+    let lists = "kube-system/ack-slo-pod-config";
+    for (home, meant, written) in [
+        ("kube-system/ack-slo-config", "cpu-burst-config", &["CPU-BURST-CONFIG", "cpuBurstConfig", "cpu_burst_confg"]),
+        (lists, "cpu-burst", &["CPU-Burst", "cpuBurst", "cpu-brst"]),
+    ] {
+        for written in written {
+            let (_, problems) = percent(&[map(home, &[(written, "{}")])]);
+            let said = format!("ConfigMap {home}: {written}: no policy reads this key; did you mean `{meant}`?");
+            assert_eq!(problems, [said]);
+        }
+    }
+    assert_eq!(percent(&[map(lists, &[("cpu-qos", "{}"), ("memory-qos", "{}")])]).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_key_in_the_wrong_configmap_is_reported() {
+    let lists = map("kube-system/ack-slo-pod-config", &[("cpu-burst-config", "{}")]);
+    let (_, problems) = percent(&[lists, ack("cpu-burst", "{}")]);
+    insta::assert_snapshot!(problems.join("\n"), @r"
+    ConfigMap kube-system/ack-slo-pod-config: cpu-burst-config: ignored: no policy reads this key here; put it into ConfigMap slo-controller-config or ack-slo-config
+    ConfigMap kube-system/ack-slo-config: cpu-burst: ignored: no policy reads this key here; put it into ConfigMap ack-slo-pod-config
+    ");
+}
+
+#[test]
 fn misspelt_classes_and_features_are_reported() {
     let enabled = r#"{"memoryQOS": {"enable": true}}"#;
     for (strategy, field, said) in [
