@@ -30,6 +30,9 @@ pub(super) enum Lacking {
 /// Maximum number of violations that are reported for one document.
 const MAX_VIOLATIONS: usize = 50;
 
+/// The first whole number that an integer of 64 bits cannot hold.
+const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+
 /// A schema to check values against.
 #[derive(Debug)]
 pub(super) struct Rules(Schema);
@@ -138,7 +141,11 @@ fn check_whole(value: &Value, shape: Option<&Shape<'_>>, path: &str, violations:
     let Some(shape) = shape else { return };
     match value {
         Value::Number(number) if shape.is_whole() && !number.is_i64() => {
-            let what = if number.is_u64() { format!("is above {}", i64::MAX) } else { "is not a whole number".into() };
+            let what = match number.as_f64() {
+                Some(float) if number.is_u64() || float >= BEYOND => format!("is above {}", i64::MAX),
+                Some(float) if float < -BEYOND => format!("is below {}", i64::MIN),
+                _ => "is not a whole number".into(),
+            };
             violations.push(Violation {
                 path: path.to_owned(),
                 what: format!("{} {what}", show(value)),

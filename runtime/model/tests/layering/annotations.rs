@@ -111,7 +111,8 @@ fn what_cannot_be_used_voids_the_whole_annotation() {
         (r#"{"pageCacheEnable": 1}"#, "pageCacheEnable: 1 is not true or false"),
         (r#"{"pageCacheEnable": "true"}"#, "is not true or false"),
         (r#"{"pageCacheLimitSize": 9223372036854775808}"#, "9223372036854775808 is above 9223372036854775807"),
-        (r#"{"pageCacheLimitSize": 1e30}"#, "is not a whole number"),
+        (r#"{"pageCacheLimitSize": 1e30}"#, "is above 9223372036854775807"),
+        (r#"{"pageCacheLimitSize": -99999999999999999999}"#, "is below -9223372036854775808"),
         (r#"{"policy": 1}"#, "policy: 1 is not known here"),
     ] {
         check(text, json!({}), &[part]);
