@@ -68,8 +68,8 @@ pub(crate) fn notice(missing: &Missing) -> (Level, String) {
         Missing::Identities { why } => (
             Level::Info,
             format!(
-                "cpu.bvt_warp_ns is not written ({why}): containers with the group identity -1 have cpu.idle instead, and 0 to 2 need \
-                 nothing beside it; other containers of the same core are not held back"
+                "cpu.bvt_warp_ns is not written ({why}): containers with the group identity -1 have cpu.idle instead, or the lowest \
+                 weight where the kernel lacks that, and 0 to 2 need nothing beside it; other containers of the same core are not held back"
             ),
         ),
         Missing::CoreGroups { why } => (

@@ -157,7 +157,7 @@ impl Policy for CpuTopology {
 }
 
 fn event(why: Why) -> String {
-    format!("it runs on shared CPUs: {why}")
+    format!("it has no CPUs of its own: {why}")
 }
 
 impl CpuTopology {
