@@ -13,12 +13,12 @@ mod trees {
     include!(concat!(env!("OUT_DIR"), "/trees.rs"));
 }
 
-/// Names that are not valid for a crate.
-const RUST_WORDS: [&str; 42] = [
-    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
-    "enum", "extern", "false", "final", "fn", "for", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
-    "move", "mut", "pub", "ref", "return", "static", "struct", "test", "trait", "true", "type", "unsafe", "use",
-    "where", "while",
+/// Names that are not valid for a crate, and those of crates that a project uses.
+const RUST_WORDS: [&str; 50] = [
+    "abstract", "alloc", "as", "async", "await", "become", "box", "break", "const", "continue", "core", "crate", "do",
+    "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "if", "impl", "in", "let", "loop", "macro",
+    "match", "mod", "move", "mut", "pub", "qosm-sdk", "ref", "return", "schemars", "self", "serde", "static", "std",
+    "struct", "super", "test", "trait", "true", "type", "unsafe", "use", "where", "while",
 ];
 
 /// Maximum length of a policy's name.
@@ -53,7 +53,7 @@ struct Name {
     dashed: String,
     /// `my_policy`
     underscored: String,
-    /// `MyPolicy`
+    /// `MyPolicy`: the name of the type.
     camel: String,
 }
 
@@ -82,16 +82,19 @@ impl Name {
             return wrong(format!("it has {} characters, more than {NAME_LIMIT}", text.len()));
         }
         if language == LanguageArg::Rust && RUST_WORDS.contains(&text) {
-            return wrong("it is a word of Rust's, and no crate can have it".to_owned());
+            return wrong("it is a word of Rust's, or a crate that the project uses".to_owned());
         }
         let capital = |word: &str| {
             let mut letters = word.chars();
             letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
         };
+        let camel: String = text.split('-').map(capital).collect();
+        // Nothing else that the template names ends like this, but `Policy` itself.
+        let is_own = camel.ends_with("Policy") && camel != "Policy";
         Ok(Self {
             dashed: text.to_owned(),
             underscored: text.replace('-', "_"),
-            camel: text.split('-').map(capital).collect(),
+            camel: if is_own { camel } else { camel + "Policy" },
         })
     }
 
@@ -297,7 +300,7 @@ mod tests {
         let name = Name::read("memory-for-batch2", LanguageArg::Rust).unwrap();
         assert_eq!(
             (name.put("my-policy"), name.put("my_policy"), name.put("MyPolicy")),
-            ("memory-for-batch2".into(), "memory_for_batch2".into(), "MemoryForBatch2".into())
+            ("memory-for-batch2".into(), "memory_for_batch2".into(), "MemoryForBatch2Policy".into())
         );
     }
 

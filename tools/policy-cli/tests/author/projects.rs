@@ -181,7 +181,7 @@ fn an_author_sees_where_a_build_went_wrong() {
     policy.run(&["build"]).says(1, &["mismatched types", &format!("src/lib.rs:{line}"), "cargo build", "failed"]);
     assert!(!policy.folder.join("target/broken-memory.wasm").exists());
 
-    policy.write("src/lib.rs", &whole.replace("qosm_sdk::export!(BrokenMemory);", ""));
+    policy.write("src/lib.rs", &whole.replace("qosm_sdk::export!(BrokenMemoryPolicy);", ""));
     policy.run(&["build"]).says(1, &["`broken-memory` makes no component", "exports nothing", "qosm_sdk::export!"]);
 
     let clock = "#[link(wasm_import_module = \"env\")]\n#[allow(unsafe_code)]\nunsafe extern \"C\" {\n    fn now() -> u64;\n}\n";
@@ -221,12 +221,26 @@ fn a_case_that_does_not_hold_is_reported_with_its_difference() {
 }
 
 #[test]
+fn a_name_may_be_one_that_the_template_uses() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, own) in [("policy", "PolicyPolicy"), ("config", "ConfigPolicy"), ("keep-policy", "KeepPolicy")] {
+        let to = folder.path().join(name);
+        run(&["new", name, "--lang", "rust", "--to", &to.display().to_string()], "").says(0, &[]);
+        let text = std::fs::read_to_string(to.join("src/lib.rs")).unwrap();
+        assert!(text.contains(&format!("pub struct {own} {{")), "{name}: {text}");
+    }
+}
+
+#[test]
 fn a_name_that_is_none_is_refused_by_its_character() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("x").display().to_string();
-    for (name, words) in
-        [("My_Policy", "`M`, character 1"), ("a--", "ends with a dash"), ("struct", "a word of Rust's")]
-    {
+    for (name, words) in [
+        ("My_Policy", "`M`, character 1"),
+        ("a--", "ends with a dash"),
+        ("self", "a word of Rust's"),
+        ("serde", "a crate that the project uses"),
+    ] {
         run(&["new", name, "--lang", "rust", "--to", &to], "").says(2, &[name, words]);
     }
     run(&["new", "mine", "--lang", "cobol"], "").says(2, &["cobol", "rust", "rego"]);
