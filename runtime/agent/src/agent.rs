@@ -565,21 +565,26 @@ impl Agent {
         self.ledger.close_spares(&mut self.host);
     }
 
-    /// Updates the other parts after the ledger dropped a target whose cgroup is gone.
+    /// Updates the other parts after the ledger dropped a target whose cgroup is gone. A pod or tier keeps what policies declared for it,
+    /// for its next cgroup; a container gets another ID, for which they declare anew.
     fn target_gone(&mut self, target: Target) {
-        self.forget_target(target);
         match target {
             Target::Container(container) => {
+                self.forget_target(target);
                 if let Some(pod) = self.pods.renew_container(container) {
                     self.policies.pod_changed(pod, &self.pods);
                 }
             }
-            Target::Pod(pod) => {
-                if let Some(entry) = self.pods.get_mut(pod) {
+            Target::Pod(_) | Target::Tier(_) | Target::Node => {
+                self.pods.forget_claim(target);
+                self.cpusets.forget(target);
+                self.alarms.is_stale = true;
+                if let Target::Pod(pod) = target
+                    && let Some(entry) = self.pods.get_mut(pod)
+                {
                     entry.attached = false;
                 }
             }
-            Target::Node | Target::Tier(_) => {}
         }
     }
 

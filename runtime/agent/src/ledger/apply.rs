@@ -238,7 +238,9 @@ impl Ledger {
         let (shown, pending) = match outcome {
             Ok(Executed::Done(shown)) => (shown, false),
             Ok(Executed::Pending) => (planned.to, true),
-            Err(HostError::Gone { .. }) => return self.target_gone(host, planned.target, out),
+            Err(HostError::Gone { .. } | HostError::NotAttached { .. }) => {
+                return self.target_gone(host, planned.target, out);
+            }
             Err(error) => {
                 if !self.held.contains_key(&key)
                     && let Some(cgroup) = host.attached_path(planned.target)
@@ -351,7 +353,8 @@ impl Ledger {
         out: &mut Applied,
     ) {
         let (target, knob) = (resolved.wanted.target, resolved.wanted.knob);
-        if matches!(error, HostError::Gone { .. }) {
+        // Another knob of the target may have shown this a moment ago.
+        if matches!(error, HostError::Gone { .. } | HostError::NotAttached { .. }) {
             return self.target_gone(host, target, out);
         }
         let unavailable = matches!(error, HostError::Unsupported { .. });

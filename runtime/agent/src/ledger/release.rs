@@ -86,13 +86,25 @@ impl Ledger {
 
     /// Drops a target whose cgroup turned out to be gone on a read or write.
     pub(super) fn target_gone(&mut self, host: &mut Host, target: Target, out: &mut Applied) {
-        self.drop_target(host, target);
-        out.gone.push(target);
+        match target {
+            Target::Container(_) => self.drop_target(host, target),
+            // It keeps its ID, and its cgroup may be made again: policies do not declare once more what they already have.
+            Target::Node | Target::Tier(_) | Target::Pod(_) => self.drop_cgroup(host, target),
+        }
+        if !out.gone.contains(&target) {
+            out.gone.push(target);
+        }
     }
 
     /// Forgets a target whose cgroup no longer exists, with its leases, held knobs and refusals.
     pub(crate) fn drop_target(&mut self, host: &mut Host, target: Target) {
-        self.clear_target(target);
+        self.leases.forget(target);
+        self.drop_cgroup(host, target);
+    }
+
+    /// Forgets the cgroup of a target, with its held knobs and refusals. Leases stay.
+    fn drop_cgroup(&mut self, host: &mut Host, target: Target) {
+        self.quotas.forget(target);
         host.detach(target);
         for (knob, held) in self.held.take(target) {
             self.journal_deletions.push((knob, held.cgroup));

@@ -36,6 +36,29 @@ fn a_cgroup_that_vanished_is_forgotten_and_the_others_are_written() {
 }
 
 #[test]
+fn a_pod_whose_cgroup_is_made_again_gets_its_settings_again() {
+    const OF_POD: Key = (POD, Knob::CfsQuota);
+    let mut env = held();
+    for path in [APP_PATH, POD_PATH] {
+        env.host.simulated_mut().unwrap().remove_cgroup(path).unwrap();
+    }
+    env.lease("a", 1, OF_POD, n(250_000));
+    env.lease("a", 1, (POD, Knob::CpuWeight), n(300));
+    let mut applied = env.tick();
+    applied.gone.sort_unstable();
+    assert_eq!((applied.gone, applied.refused.len(), applied.notices.len()), (vec![POD, APP], 0, 0));
+    assert_eq!(env.ledger.held().of(POD).count(), 0);
+    env.host.create(POD_PATH).unwrap();
+    env.ledger.open_cgroup(&mut env.host, POD, POD_PATH).unwrap();
+    env.ledger.opened(&mut env.host, &[POD]);
+    env.tick();
+    assert_eq!((env.value(OF_POD), env.value((POD, Knob::CpuWeight))), (n(250_000), n(300)));
+    env.ledger.release("a");
+    env.apply();
+    assert_eq!(env.value(OF_POD), Value::Max);
+}
+
+#[test]
 fn a_policy_releases_its_own_leases_only() {
     let mut env = held();
     env.lease("b", 1, (APP, Knob::CpuWeight), n(300));
