@@ -161,15 +161,16 @@ impl Ledger {
         let (next, awaited) = [target, pod].into_iter().find_map(|of| {
             // Without a quota the kubelet sets none: the CPUs are exclusive, or quotas are off.
             let found = self.baseline(host, of, knob).filter(|found| *found != Value::Max)?;
-            let highest = |moment| self.quotas_at(host, inputs.pods, of, moment).into_iter().max();
-            let next = highest(Moment::Next)?;
-            let is_told = highest(Moment::Now).is_some_and(|now| next < now);
+            let [given, asked] =
+                [Moment::Now, Moment::Next].map(|moment| self.quotas_at(host, inputs.pods, of, moment));
+            let next = asked.iter().copied().max()?;
+            let is_told = given.into_iter().max().is_some_and(|given| next < given);
             let is_asked = is_told || inputs.pods.is_cpu_being_resized(of);
             if is_asked && next < found {
                 Some((next, "the kubelet has set it"))
             } else {
                 // It has, and the status still has the former limit, which a policy would raise the quota to.
-                (is_told && next == found).then_some((next, "the pod's status says so"))
+                (is_told && asked.contains(&found)).then_some((found, "the pod's status says so"))
             }
         })?;
         Some(OwnersNext {
