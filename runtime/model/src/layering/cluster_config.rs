@@ -187,7 +187,9 @@ impl Body {
         };
         let mut notes: Vec<Note> = known_fields::misspelt(key, &fields)
             .into_iter()
-            .map(|(path, meant)| (path, format!("unknown field, ignored; did you mean `{meant}`?")))
+            .map(|(path, meant)| {
+                (path, format!("unknown field, ignored; the other fields count; did you mean `{meant}`?"))
+            })
             .collect();
         let mut strategy = match take(&mut fields, "clusterStrategy") {
             Some(document) => object(document, "clusterStrategy")?,
@@ -257,7 +259,7 @@ fn first_match(
 
 /// The fields of a strategy, without those that count as absent.
 fn object(document: Document, path: &str) -> Result<Map<String, Value>, (String, String)> {
-    match document.without_nulls() {
+    match document.with_one_spelling().without_nulls() {
         Value::Object(fields) => {
             let mut kept = Map::new();
             merge(&mut kept, fields);

@@ -3,6 +3,7 @@
 //! Configuration follows Go's decoder, which accepts field names in any letter case, uses the last of repeated fields and
 //! merges repeated objects. A map type cannot represent that.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -45,6 +46,33 @@ impl Document {
             }
             Self::Items(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
             Self::Scalar(value) => value,
+        }
+    }
+
+    /// The same document without repeated fields: of names that differ at most in letter case, the last counts, and objects of such names
+    /// are merged.
+    pub(super) fn with_one_spelling(self) -> Self {
+        match self {
+            Self::Fields(fields) => {
+                let mut kept: Vec<Option<(String, Self)>> = Vec::with_capacity(fields.len());
+                let mut places: BTreeMap<String, usize> = BTreeMap::new();
+                for (name, value) in fields {
+                    let earlier = places.insert(name.to_ascii_lowercase(), kept.len());
+                    let earlier = earlier.and_then(|place| kept.get_mut(place)?.take());
+                    let value = match (earlier, value) {
+                        (Some((_, Self::Fields(mut earlier))), Self::Fields(later)) => {
+                            earlier.extend(later);
+                            Self::Fields(earlier)
+                        }
+                        (_, value) => value,
+                    };
+                    kept.push(Some((name, value)));
+                }
+                let once = kept.into_iter().flatten();
+                Self::Fields(once.map(|(name, value)| (name, value.with_one_spelling())).collect())
+            }
+            Self::Items(items) => Self::Items(items.into_iter().map(Self::with_one_spelling).collect()),
+            scalar => scalar,
         }
     }
 

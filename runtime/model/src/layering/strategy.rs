@@ -5,18 +5,13 @@ use std::collections::BTreeMap;
 use super::Class;
 use super::compiled::{CompiledProtocol, ENABLE, LayerFields, POLICY};
 use super::document::{Document, take};
+use super::known_fields::{CLASSED, FEATURES, nearly};
 use super::merge::join;
 use super::rules::{Violation, hint};
-use super::schema::nearest;
 use super::selector::Selector;
 use crate::pod::Node;
 use qosm_schema::Budget;
 use serde_json::Value;
-
-/// Koordinator's fields of a strategy with classes.
-const CLASSED: [&str; 6] = ["policies", "lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"];
-/// Koordinator's and ack-koordinator's fields of a class, one for each feature.
-const FEATURES: [&str; 6] = ["cpuQOS", "memoryQOS", "blkioQOS", "resctrlQOS", "networkQOS", "memoryLocality"];
 
 /// A key's configuration for one node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -191,14 +186,10 @@ impl Reader<'_> {
         level
     }
 
-    /// Notes fields that are probably misspelt. Other unknown fields may be those of a newer version.
-    fn note_misspelt(&mut self, fields: &[(String, Document)], path: &str, known: &[&str]) {
-        for (name, value) in fields {
-            let is_known = known.iter().any(|known| known.eq_ignore_ascii_case(name));
-            let meant = nearest(name, known.iter().copied()).filter(|_| !is_known && !value.is_null());
-            if let Some(meant) = meant {
-                self.unknown(&join(path, name), format!("did you mean `{meant}`?"));
-            }
+    /// Notes fields that are probably misspelt.
+    fn note_misspelt(&mut self, fields: &[(String, Document)], path: &str, known: &[&'static str]) {
+        for (name, meant) in nearly(fields, known) {
+            self.unknown(&join(path, name), format!("did you mean `{meant}`?"));
         }
     }
 

@@ -50,6 +50,12 @@ fn a_strategy_is_the_clusters_with_the_first_matching_nodes_merged_over_it() {
                 "nodeStrategies": [{"nodeSelector": {}, "cpuSuppressPolicy": "", "CPUEvictPolicy": "", "other": ""}]}"#,
             r#"{"cpuSuppressPolicy":"cfsQuota","cpuEvictPolicy":"evictByAllocatable","other":""}"#,
         ),
+        // Of several spellings of a name the last counts, as in Go's decoder; a later `null` takes the field away.
+        (
+            r#"{"clusterStrategy": {"percent": 1, "Percent": 2, "enable": true, "ENABLE": null,
+                "list": [{"B": 1, "a": 2, "b": 3}], "deep": {"X": 1, "y": 2}, "Deep": {"x": 3}}}"#,
+            r#"{"Percent":2,"list":[{"a":2,"b":3}],"Deep":{"x":3,"y":2}}"#,
+        ),
         (r#"{"nodeStrategies": [{"nodeSelector": {"bad": 1}, "a": 1}, {"nodeSelector": {}, "a": 2}]}"#, r#"{"a":2}"#),
     ] {
         let (read, _) = ClusterConfig::read(&[koordinator(&[("key", text)])], &batch, None);
@@ -175,7 +181,9 @@ fn misspelt_fields_of_strategies_are_reported_and_unknown_ones_are_not() {
     };
     let configs =
         |fields: &str| format!(r#"{{"nodeConfigs": [{{"nodeSelector": {{}}, {}], {}"#, &fields[1..], &fields[1..]);
-    let said = |path: &str, meant: &str| format!("{path}: unknown field, ignored; did you mean `{meant}`?");
+    let said = |path: &str, meant: &str| {
+        format!("{path}: unknown field, ignored; the other fields count; did you mean `{meant}`?")
+    };
     for (key, text, expected) in [
         (
             "resource-threshold-config",
