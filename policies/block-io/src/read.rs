@@ -19,6 +19,10 @@ pub(crate) const OF_MODEL: [&str; 6] = [
 /// The other fields of `ioCfg` that apply to devices.
 pub(crate) const OF_DEVICES: [&str; 5] =
     ["readLatency", "writeLatency", "readLatencyPercent", "writeLatencyPercent", "enableUserModel"];
+/// Fields of `blkioQOS`, in annotations and in classes.
+const OF_GROUPS: [&str; 2] = ["enable", "blocks"];
+/// Fields of a block.
+const OF_BLOCKS: [&str; 3] = ["type", "name", "ioCfg"];
 /// The largest number in the cluster's object.
 const MOST: u64 = i64::MAX.unsigned_abs();
 /// Maximum number of blocks of a list: a pod's owner can write any number of them.
@@ -74,6 +78,18 @@ fn fault(field: String, value: impl ToString, way_out: impl Into<String>) -> Fau
     Fault { field, value: clip(value.to_string(), SHOWN), way_out: way_out.into() }
 }
 
+/// The faults of fields that are neither `own` nor of another place.
+fn unknown(fields: &Map<String, Value>, own: &[&str], elsewhere: &[&str], path: &str) -> Vec<Fault> {
+    let is_known = |field: &str| own.iter().chain(elsewhere).any(|known| known.eq_ignore_ascii_case(field));
+    let others = fields.iter().filter(|(field, value)| !value.is_null() && !is_known(field));
+    let fault = |(field, _): (&String, &Value)| {
+        let field = format!("{path}.{}", clip(field.clone(), SHOWN));
+        fault(field, "unknown and ignored", format!("the fields are {}", own.join(", ")))
+    };
+    // More are not named.
+    others.map(fault).take(NAMED).collect()
+}
+
 /// Cuts a text; values may be of any length, but messages may not.
 pub(crate) fn clip(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
@@ -118,6 +134,7 @@ pub(crate) fn group<T: Asks>(
             return last.cloned();
         }
     };
+    faults.extend(unknown(given, &OF_GROUPS, &[], &format!("{class}.blkioQOS")));
     let enable = said(given, "enable")?;
     let Some(is_enabled) = enable.as_bool() else {
         faults.push(fault(format!("{class}.blkioQOS.enable"), enable, "write `true` or `false`"));
@@ -181,6 +198,7 @@ fn block<T: Asks>(
 ) -> Result<Block<T>, Fault> {
     let fields = item.as_object().ok_or_else(|| fault(path.to_owned(), item, "give an object"))?;
     let at = |field: &str| format!("{path}.{field}");
+    unknown(fields, &OF_BLOCKS, &[], path).into_iter().for_each(|fault| faults.push(fault));
     let kind = match said(fields, "type") {
         None => return Err(fault(at("type"), "missing", "write `device`, `volumegroup` or `podvolume`")),
         Some(value) => {
@@ -255,13 +273,14 @@ impl Given<'_> {
         self.read(name, way_out, limit).map_or(last, |limit| limit.filter(|limit| *limit > 0))
     }
 
-    /// Records faults for fields that belong elsewhere.
-    fn misplaced(&mut self, names: &[&str], way_out: &str) {
-        for name in names {
+    /// Records faults for fields that belong elsewhere, and for those that nobody reads.
+    fn others(&mut self, own: &[&str], elsewhere: &[&str], way_out: &str) {
+        for name in elsewhere {
             if let Some(value) = said(self.fields, name) {
                 self.faults.push(fault(format!("{}.{name}", self.path), value, way_out));
             }
         }
+        unknown(self.fields, own, elsewhere, &self.path).into_iter().for_each(|fault| self.faults.push(fault));
     }
 }
 
@@ -282,8 +301,7 @@ impl Asks for Share {
         let weight = given.small("ioWeightPercent", 1, 100);
         let weight = weight.map_or(last.weight, |weight| weight.filter(|weight| u64::from(*weight) < DEFAULT_WEIGHT));
         let way_out = "it is of a device: write it into cgroupRoot.blkioQOS, and leave it out here";
-        given.misplaced(&OF_DEVICES, way_out);
-        given.misplaced(&OF_MODEL, way_out);
+        given.others(&OF_SHARES, &[&OF_DEVICES[..], &OF_MODEL].concat(), way_out);
         Self { limits, weight }
     }
 }
@@ -300,7 +318,8 @@ impl Asks for Cost {
         };
         let read_permyriad = percent("readLatencyPercent", last.latency.read_permyriad, own.read_permyriad);
         let write_permyriad = percent("writeLatencyPercent", last.latency.write_permyriad, own.write_permyriad);
-        given.misplaced(&OF_SHARES, "it is of processes: write it into beClass.blkioQOS, and leave it out here");
+        let way_out = "it is of processes: write it into beClass.blkioQOS, and leave it out here";
+        given.others(&[&OF_DEVICES[..], &OF_MODEL].concat(), &OF_SHARES, way_out);
         let latency = IoLatency {
             read_permyriad,
             read_latency_usec,

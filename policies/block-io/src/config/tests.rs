@@ -127,6 +127,33 @@ fn what_cannot_be_stays_as_it_was_and_is_named_and_the_others_go_on() {
 }
 
 #[test]
+fn fields_that_nobody_reads_are_named_and_the_others_count() {
+    let at = "beClass.blkioQOS";
+    let sda = |block: &str| of_be(&format!(r#"{{"name": "sda", "type": "device", {block}}}"#));
+    let shares = "the fields are readBPS, writeBPS, readIOPS, writeIOPS, ioWeightPercent";
+    for (json, be, said) in [
+        (
+            sda(r#""ioCfg": {"readBPS": 9, "readBPSs": 9, "none": null}"#),
+            reads(9),
+            format!("{at}.blocks[0].ioCfg.readBPSs is unknown and ignored; {shares}"),
+        ),
+        (
+            sda(r#""ioConfig": {"readBPS": 9}"#),
+            Share::NONE,
+            format!("{at}.blocks[0].ioConfig is unknown and ignored; the fields are type, name, ioCfg"),
+        ),
+    ] {
+        let (strategy, faults) = read(&json, &Strategy::default());
+        assert_eq!((strategy.be, faults), (Some(vec![block("sda", be)]), vec![said]), "{json}");
+    }
+    let json = r#"{"beClass": {"blkioQOS": {"enable": true, "block": []}}}"#;
+    let said = format!("{at}.block is unknown and ignored; the fields are enable, blocks");
+    assert_eq!(read(json, &Strategy::default()), (Strategy { be: Some(vec![]), root: None }, vec![said]));
+    let (_, faults) = read(&of_root(r#"{"readLatencies": 1}"#), &Strategy::default());
+    assert!(faults.len() == 1 && faults[0].contains("the fields are readLatency, "), "{faults:?}");
+}
+
+#[test]
 fn limits_are_whole_numbers_of_63_bits_but_1() {
     for (number, is_one) in [
         ("0", true),
