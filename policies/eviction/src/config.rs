@@ -146,6 +146,16 @@ impl<'de> Deserialize<'de> for Field<i64> {
     }
 }
 
+impl<'de> Deserialize<'de> for Field<bool> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match serde_json::Value::deserialize(deserializer)? {
+            serde_json::Value::Null => Self::Unset,
+            serde_json::Value::Bool(is_on) => Self::Is(is_on),
+            value => Self::Wrong(value.to_string()),
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Field<String> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match serde_json::Value::deserialize(deserializer)? {
@@ -165,7 +175,7 @@ impl<'de> Deserialize<'de> for Field<String> {
 #[serde(rename_all = "camelCase", default)]
 #[expect(missing_docs, reason = "the fields are those of the protocol")]
 pub struct Thresholds {
-    pub enable: Option<bool>,
+    pub enable: Field<bool>,
     #[serde(rename = "cpuEvictBESatisfactionLowerPercent")]
     pub satisfaction_lower: Field<i64>,
     #[serde(rename = "cpuEvictBESatisfactionUpperPercent")]
@@ -219,12 +229,12 @@ const FIELDS: [&str; 16] = [
 ];
 
 impl Thresholds {
-    /// Reads a node's strategy, a JSON object. Field names match in any letter case, as in koordinator's decoder; the exact spelling takes
-    /// precedence.
+    /// Reads a node's strategy, a JSON object. Field names match in any letter case, as in koordinator's decoder. Of several spellings of a
+    /// name, which the host leaves in no strategy, the exact one takes precedence.
     ///
     /// # Errors
     ///
-    /// Fails if the text is not a JSON object, or if `enable` has the wrong type.
+    /// Fails if the text is not a JSON object.
     pub fn read(json: &str) -> Result<Self, serde_json::Error> {
         let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(json)?;
         for name in FIELDS.into_iter().filter(|name| !fields.contains_key(*name)).collect::<Vec<_>>() {
@@ -275,9 +285,13 @@ impl Config {
         Ok(())
     }
 
-    /// Whether eviction is on.
+    /// Whether eviction is on. Where `enable` has the wrong type it is off, since that may have been meant.
     pub fn is_enabled(&self) -> bool {
-        self.strategy.enable.unwrap_or(self.policy.defaults == Defaults::Colocation)
+        match self.strategy.enable {
+            Field::Is(is_on) => is_on,
+            Field::Unset => self.policy.defaults == Defaults::Colocation,
+            Field::Wrong(_) => false,
+        }
     }
 
     /// The settings of each feature that is on and configured. Features whose gate is off are not checked.

@@ -62,7 +62,7 @@ use qosm_sdk::{
     MemorySample, NoConfig, PodId, Policy, Rejection, Target, Tick, Tier, Trigger, Urgency as HostUrgency, scale,
 };
 
-use crate::config::{Config, Profile, Settings, Thresholds};
+use crate::config::{Config, Field, Profile, Settings, Thresholds};
 use crate::input::{BeCpu, Inputs, Memory, Outcome, Sample};
 use crate::limit::{Bound, joint_limit_milli, least_limit_milli};
 use crate::meter::Meter;
@@ -167,15 +167,21 @@ impl EvictionPolicy {
         }
         self.config_seen = generation;
         let text = host.config_strategy(protocol::CONFIG_MAP_KEY);
-        self.config.strategy = Thresholds::read(&text).unwrap_or_else(|error| {
+        let strategy = Thresholds::read(&text).map_err(|error| error.to_string());
+        let wrong = match &strategy {
+            Ok(Thresholds { enable: Field::Wrong(value), .. }) => {
+                Some(format!("enable is {value}; write `true` or `false`"))
+            }
+            Ok(_) => None,
+            Err(error) => Some(error.clone()),
+        };
+        if let Some(wrong) = wrong {
             let key = protocol::CONFIG_MAP_KEY;
-            host.log(
-                Level::Warn,
-                &format!("{key}: {error}; `enable` is `true` or `false`. Until then nobody is evicted"),
-            );
-            // `enable` is set to `false` so that no default applies: the unreadable text may have meant to switch eviction off.
-            Thresholds { enable: Some(false), ..Thresholds::default() }
-        });
+            host.log(Level::Warn, &format!("{key}: {wrong}. Until then nobody is evicted"));
+        }
+        // Off, so that no default applies: the unreadable text may have meant to switch eviction off.
+        let off = |_| Thresholds { enable: Field::Is(false), ..Thresholds::default() };
+        self.config.strategy = strategy.unwrap_or_else(off);
         let configured = self.config.shown();
         for line in configured.iter().filter(|line| !self.told.contains(line)) {
             host.log(Level::Info, line);

@@ -7,7 +7,11 @@ impl Config {
     /// One line for each feature that is switched on, with its effective settings. Invalid settings are reported by the evaluation instead.
     pub fn shown(&self) -> Vec<String> {
         if !self.is_enabled() {
-            let is = if self.strategy.enable.is_some() { "false" } else { "not true" };
+            let is = match &self.strategy.enable {
+                Field::Is(_) => "false",
+                Field::Unset => "not true",
+                Field::Wrong(value) => &format!("{value}, and not true or false"),
+            };
             return vec![format!("off: `enable` of resource-threshold-config is {is}")];
         }
         let gates = self.policy.features;
@@ -86,6 +90,11 @@ mod tests {
     fn each_feature_tells_its_settings_with_their_defaults() {
         for (strategy, features, expected) in [
             ("{}", r#"{"BEMemoryEvict": true}"#, vec!["off: `enable` of resource-threshold-config is not true"]),
+            (
+                r#"{"enable": 1}"#,
+                r#"{"BEMemoryEvict": true}"#,
+                vec!["off: `enable` of resource-threshold-config is 1, and not true or false"],
+            ),
             (r#"{"enable": true}"#, "{}", vec!["off: `features` of the policy's configuration switches none on"]),
             (
                 r#"{"enable": true}"#,

@@ -3,7 +3,7 @@
 use qosm_sdk::{KubeQos, QosClass};
 
 use super::*;
-use crate::config::{Gates, Profile, Thresholds};
+use crate::config::{Field, Gates, Profile, Thresholds};
 use crate::feature::Resource;
 use crate::input::{BeCpu, Memory, Node, Pressure, Sample};
 use crate::marks::Marks;
@@ -359,8 +359,10 @@ fn switching_off_forgets_cool_downs_and_who_was_evicted() {
     let mut state = State::default();
     run(&mut state, &with_available(inputs(0), 25), 0);
     assert!(!state.evicted.is_empty() && !state.evicted_at_usec.is_empty());
-    let off =
-        Config { strategy: Thresholds { enable: Some(false), ..Thresholds::default() }, ..config(Profile::Responsive) };
+    let off = Config {
+        strategy: Thresholds { enable: Field::Is(false), ..Thresholds::default() },
+        ..config(Profile::Responsive)
+    };
     let decisions = tick(&mut state, &off, &with_available(inputs(SECOND), 25), SECOND);
     assert_eq!(decisions, Decisions { withdrawals: vec!["uid-a".into()], ..Decisions::default() });
     assert_eq!(state, State { started_at_usec: Some(0), ..State::default() });
