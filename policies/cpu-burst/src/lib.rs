@@ -232,19 +232,24 @@ fn declare(pod: &mut pods::Pod, host: &mut (impl CpuBandwidth + Declare + Log)) 
         declare_container(container, &pod.burst_reason, host);
     }
     let target = Target::Pod(pod.id);
+    let (of_quota, of_burst) = match pod.limit_milli {
+        Some(_) => (
+            "the pod's own limit, raised by what its containers got above theirs",
+            "sum over its containers, at most what the pod's own limit gives",
+        ),
+        None => ("sum over its containers, so that it does not hold them back", "sum over its containers"),
+    };
     if quota == Wanted::Leave || burst == Wanted::Leave {
         host.keep(target);
     }
     match quota {
         Wanted::Leave => {}
-        Wanted::Hold(Some(quota)) => {
-            host.set_quota(target, Some(quota), "sum over its containers, so that it does not hold them back");
-        }
+        Wanted::Hold(Some(quota)) => host.set_quota(target, Some(quota), of_quota),
         Wanted::Hold(None) => host.release_quota(target),
     }
     match burst {
         Wanted::Leave => {}
-        Wanted::Hold(Some(burst)) => host.set_burst(target, burst, "sum over its containers"),
+        Wanted::Hold(Some(burst)) => host.set_burst(target, burst, of_burst),
         Wanted::Hold(None) => host.release_burst(target),
     }
 }
