@@ -455,10 +455,13 @@ pub struct GuardRails {
     /// Namespaces whose pods are never changed. Settings of the tiers above them take nothing from these pods.
     #[serde(deserialize_with = "namespaces")]
     pub protected_namespaces: BTreeSet<String>,
-    /// Highest CFS quota, in percent of the baseline; `None` = no bound but the module's own.
+    /// Highest CFS quota, in percent of the baseline; `None` = no bound but the module's own. At least 100: less would turn a setting that
+    /// raises a quota into one that lowers it.
+    #[serde(deserialize_with = "within::<100, 4_294_967_295, _, _>")]
     pub max_quota_percent: Option<u32>,
     /// Lowest CFS quota, in percent of the baseline, or of the node's CPUs if there was no quota before; `None` = no bound but the
-    /// kernel's.
+    /// kernel's. At most 100: more would turn a setting that lowers a quota into one that raises it.
+    #[serde(deserialize_with = "within::<0, 100, _, _>")]
     pub min_quota_percent: Option<u32>,
     /// Highest `memory.min` of the kubepods group, in percent of the node's memory: it bounds the protection of all below it.
     pub max_memory_min_percent: u32,

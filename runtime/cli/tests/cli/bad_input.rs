@@ -14,6 +14,8 @@ fn facts_with_an_unknown_field_are_refused_by_name() {
         (json!({"policies": [{"name": "cpu-burst", "grant": []}]}), ["grant", "grants"]),
         (json!({"policies": [{"name": "cpu-burst", "mode": "shade"}]}), ["shade", "shadow"]),
         (json!({"guardRails": {"maxQuota": 1}}), ["maxQuota", "maxQuotaPercent"]),
+        (json!({"guardRails": {"maxQuotaPercent": 50}}), ["maxQuotaPercent: ", "50 is not from 100 to"]),
+        (json!({"guardRails": {"minQuotaPercent": 150}}), ["minQuotaPercent: ", "150 is not from 0 to 100"]),
         (json!({"cgroups": [{"pods": "default/web"}]}), ["pods", "pod"]),
     ] {
         plan(&facts).says(2, &words);
