@@ -1,6 +1,7 @@
 //! The fixture of a replay: a simulated kernel with the cgroups that a kubelet would have made, which recorded lines change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use qosm_cluster::Objects;
 use qosm_host::layout::Driver;
@@ -46,6 +47,12 @@ impl ReplayFixture {
     /// Sets up the host of the facts, with the cgroups of its pods and the contents of their files.
     pub(crate) fn set_up(facts: &Facts, objects: &Objects) -> Result<(Host, Self), ReplayFixtureError> {
         let mut host = Host::simulated(&spec(&facts.host)?)?;
+        for file in &facts.host.missing_files {
+            if !simulation(&mut host)?.is_known(file) {
+                let message = format!("no kernel has a cgroup file `{file}`: mend its name, or leave it out");
+                return Err(ReplayFixtureError::Field { field: "missingFiles", message });
+            }
+        }
         for tier in Tier::ALL {
             let path = host.tier_path(tier);
             simulation(&mut host)?.ensure_cgroup(&path).map_err(|source| file_error("tiers", "", "", source))?;
@@ -344,7 +351,7 @@ fn spec(facts: &HostFacts) -> Result<Spec, ReplayFixtureError> {
             versions
         }
     };
-    let mut numa = numa_spec(&facts.numa_nodes)?;
+    let mut numa = numa_spec(facts)?;
     numa.files.extend(cpu_files(facts)?);
     let memory = qosm_cluster::parse_bytes(&facts.memory).map_err(|error| ReplayFixtureError::Field {
         field: "memory",
@@ -505,9 +512,9 @@ struct NumaSpec {
     files: BTreeMap<String, String>,
 }
 
-fn numa_spec(nodes: &NumaNodes) -> Result<NumaSpec, ReplayFixtureError> {
+fn numa_spec(facts: &HostFacts) -> Result<NumaSpec, ReplayFixtureError> {
     let wrong = |message: String| ReplayFixtureError::Field { field: "numaNodes", message };
-    let list = match nodes {
+    let list = match &facts.numa_nodes {
         NumaNodes::Alike(count) => return Ok(NumaSpec { count: *count, files: BTreeMap::new() }),
         NumaNodes::Each(list) => list,
     };
@@ -515,6 +522,7 @@ fn numa_spec(nodes: &NumaNodes) -> Result<NumaSpec, ReplayFixtureError> {
     if last >= MAX_NUMA_NODES {
         return Err(wrong(format!("{last} is no number of a NUMA node: there are 0 to {}", MAX_NUMA_NODES - 1)));
     }
+    check_numa_cpus(facts, list).map_err(wrong)?;
     let mut files = BTreeMap::new();
     let mut with_memory = Vec::new();
     for node in list {
@@ -554,6 +562,34 @@ fn numa_spec(nodes: &NumaNodes) -> Result<NumaSpec, ReplayFixtureError> {
     files.insert("devices/system/node/online".to_owned(), listed(list.iter().map(|node| node.id).collect()));
     files.insert("devices/system/node/has_memory".to_owned(), listed(with_memory));
     Ok(NumaSpec { count: last + 1, files })
+}
+
+/// Checks that each node is there once, and each of their CPUs on one node.
+///
+/// # Errors
+///
+/// Which node or CPU is not.
+fn check_numa_cpus(facts: &HostFacts, nodes: &[NumaNodeFacts]) -> Result<(), String> {
+    let has_cpu = |cpu: u32| match facts.cpu_topology.as_slice() {
+        [] => cpu < facts.cpus,
+        listed => listed.iter().any(|known| known.id == cpu),
+    };
+    let mut node_of = BTreeMap::new();
+    for (place, NumaNodeFacts { id, cpus, .. }) in nodes.iter().enumerate() {
+        if nodes.iter().take(place).any(|before| before.id == *id) {
+            return Err(format!("node {id} is there twice: give each node a number of its own"));
+        }
+        let listed = list_of(cpus).ok_or_else(|| format!("node {id}: `{cpus}` is no list of CPUs, such as 0-3,8"))?;
+        for cpu in listed {
+            if !has_cpu(cpu) {
+                return Err(format!("node {id} has CPU {cpu}, which the host does not have (`cpus`, `cpuTopology`)"));
+            }
+            if let Some(other) = node_of.insert(cpu, *id) {
+                return Err(format!("CPU {cpu} is on the nodes {other} and {id}: a CPU is on one node"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The most that a kernel is built for (`CONFIG_NODES_SHIFT` 10).
@@ -674,9 +710,13 @@ fn write_files(host: &mut Host, pods: &[Pod], cgroups: &[CgroupFacts]) -> Result
                     ),
                 });
             }
-            simulation(host)?
-                .overwrite(&path, file, contents)
-                .map_err(|source| file_error(&what, file, contents, source))?;
+            let simulation = simulation(host)?;
+            if !simulation.is_readable(file, contents) {
+                let now = simulation.read_file(&path, file).unwrap_or_default();
+                let printed = format!("no kernel prints this there; now it is `{}`", now.trim_end());
+                return Err(file_error(&what, file, contents, io::Error::new(io::ErrorKind::InvalidData, printed)));
+            }
+            simulation.overwrite(&path, file, contents).map_err(|source| file_error(&what, file, contents, source))?;
         }
     }
     Ok(())

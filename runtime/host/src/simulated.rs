@@ -39,6 +39,7 @@ mod cpuset;
 mod crash;
 mod node_knobs;
 mod numa;
+mod readable;
 mod reclaim;
 mod resctrl;
 mod rules;

@@ -81,6 +81,7 @@ impl Recording {
         let (number, first) =
             first.ok_or_else(|| Usage(format!("{}: empty; the first line must be the facts", recording.shown)))?;
         let first = first.map_err(|error| unreadable(&recording.shown, &error))?;
+        recording.check_object(number, &first)?;
         let facts = Facts::from_recording(&first).map_err(|error| {
             let (field, error) = (document::json_field::<Facts>(&first), document::plain(&error.to_string()));
             recording.wrong(number, &format!("the facts: {field}{error}"))
@@ -97,6 +98,14 @@ impl Recording {
         Usage(format!("{}: line {}: {error}", self.shown, number + 1))
     }
 
+    /// Checks that a line is a JSON object: deserialisation would take the fields of a list by position.
+    fn check_object(&self, number: usize, line: &str) -> Result<(), Usage> {
+        match line.trim_start().starts_with('[') {
+            true => Err(self.wrong(number, &"it is a JSON list; write an object, in braces")),
+            false => Ok(()),
+        }
+    }
+
     /// Plays the ticks, and passes each outcome to `show`.
     ///
     /// # Errors
@@ -109,6 +118,7 @@ impl Recording {
     ) -> anyhow::Result<()> {
         while let Some((number, line)) = self.lines.next() {
             let line = line.map_err(|error| unreadable(&self.shown, &error))?;
+            self.check_object(number, &line)?;
             let tick: TickLine = serde_json::from_str(&line).map_err(|error| {
                 let (field, error) = (document::json_field::<TickLine>(&line), document::plain(&error.to_string()));
                 self.wrong(number, &format!("{field}{error}"))

@@ -309,3 +309,53 @@ impl From<&MigrationProgress> for MigrationLine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+    use crate::facts::block_io::{DeviceFacts, VolumeFacts};
+    use crate::facts::{CpuFacts, Facts, HostFacts, NumaNodeFacts};
+
+    /// The fields of a type that denies unknown ones.
+    fn fields<T: DeserializeOwned>() -> Vec<String> {
+        let error = serde_json::from_str::<T>(r#"{"?": 0}"#).err().unwrap().to_string();
+        let names: Vec<String> = error.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+        assert!(names.len() > 1, "{error}");
+        names
+    }
+
+    #[test]
+    fn each_field_is_documented() {
+        let (facts, ticks) = (
+            include_str!("../../../../examples/plan/README.md"),
+            include_str!("../../../../examples/replay/README.md"),
+        );
+        let of_facts = [
+            fields::<Facts>(),
+            fields::<HostFacts>(),
+            fields::<CpuFacts>(),
+            fields::<NumaNodeFacts>(),
+            fields::<DeviceFacts>(),
+            fields::<VolumeFacts>(),
+            fields::<CgroupFacts>(),
+        ];
+        let of_ticks = [
+            fields::<TickLine>(),
+            fields::<ContainerLine>(),
+            fields::<PressureLine>(),
+            fields::<ApplicationLine>(),
+            fields::<NumaLine>(),
+            fields::<MigrationLine>(),
+            fields::<NumaMemoryLine>(),
+            fields::<NodeLine>(),
+            fields::<PodsLine>(),
+            fields::<GroupCounters>(),
+        ];
+        for (document, names) in [(facts, of_facts.concat()), (ticks, of_ticks.concat())] {
+            let missing: Vec<_> = names.iter().filter(|name| !document.contains(name.as_str())).collect();
+            assert!(missing.is_empty(), "{missing:?}");
+        }
+    }
+}

@@ -37,6 +37,15 @@ fn facts_that_do_not_fit_together_are_refused_by_name() {
         (json!({"cgroups": [{"pod": "default/nope", "files": {}}]}), ["cgroups", "default/nope"]),
         (json!({"pods": [pod], "cgroups": [{"pod": "default/web", "container": "b", "files": {}}]}), ["`b`", "a"]),
         (json!({"cgroups": [{"tier": "gold", "files": {}}]}), ["tier `gold`", "burstable"]),
+        (
+            json!({"cgroups": [{"tier": "burstable", "files": {"cpu.max": "15O000 100000"}}]}),
+            ["cpu.max cannot hold `15O000 100000`", "now it is `max 100000`"],
+        ),
+        (json!({"host": {"missingFiles": ["cpu.max.brust"]}}), ["host.missingFiles", "`cpu.max.brust`"]),
+        (numa(&[(0, "3-0")]), ["host.numaNodes: node 0", "`3-0` is no list of CPUs"]),
+        (numa(&[(0, "0-1"), (1, "1-3")]), ["host.numaNodes: CPU 1", "nodes 0 and 1"]),
+        (numa(&[(0, "0-1"), (0, "2-3")]), ["host.numaNodes: node 0", "twice"]),
+        (numa(&[(0, "0-1"), (1, "2-4")]), ["host.numaNodes: node 1 has CPU 4", "cpuTopology"]),
         (json!({"policies": [{"name": "cpu-burst"}, {"name": "cpu-burst"}]}), ["cpu-burst", "twice"]),
         (json!({"policies": [{"name": "cpu-burst", "shadowOf": "memory-qos"}]}), ["cpu-burst", "mode: shadow"]),
         (
@@ -50,6 +59,12 @@ fn facts_that_do_not_fit_together_are_refused_by_name() {
         planned.says(planned.code, &words);
         assert_eq!(planned.stdout, "");
     }
+}
+
+/// Facts of a host with four CPUs and these NUMA nodes.
+fn numa(nodes: &[(u32, &str)]) -> serde_json::Value {
+    let nodes = nodes.iter().map(|(id, cpus)| json!({"id": id, "cpus": cpus, "memory": "1Gi"}));
+    json!({"host": {"cpus": 4, "numaNodes": nodes.collect::<Vec<_>>()}})
 }
 
 /// `off` is a boolean in YAML.
@@ -140,6 +155,7 @@ fn a_recording_that_is_cut_off_names_the_line() {
         ),
         (format!("{facts}\n\n{{\"window\": 5}}\n"), 1, &["line 3", "window", "windowMillis"]),
         (format!("{facts}\n{{\"windowMillis\": -5}}\n"), 1, &["line 2"]),
+        (format!("{facts}\n[1000]\n"), 1, &["line 2", "JSON list", "braces"]),
     ] {
         let replayed = run(&["replay", "-"], &lines);
         replayed.says(2, words);
