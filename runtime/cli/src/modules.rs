@@ -1,5 +1,7 @@
 //! The policies that are named by flags and the agent's file.
 
+use std::collections::BTreeSet;
+
 use qosm_agent::config::PolicyConfig;
 use qosm_open_module::DEFAULTS;
 use qosm_terminal::{Usage, document};
@@ -31,6 +33,9 @@ pub(crate) fn entries_with_shadows(
                     Some((name, file)) => (name, Some(file.to_owned())),
                     None => (text.as_str(), None),
                 };
+                if name.is_empty() || file.as_deref() == Some("") {
+                    return Err(Usage(format!("--policy `{text}`: expected NAME or NAME=FILE")));
+                }
                 // The file's settings for a policy of that name (priority, grants, bounds) stay.
                 let known = from_file.iter().find(|entry| entry.name == name).cloned();
                 let mut entry = known.unwrap_or_else(|| PolicyConfig::builtin(name));
@@ -49,8 +54,12 @@ pub(crate) fn entries_with_shadows(
         let (name, file) = split(text, "--shadow", "NAME=FILE")?;
         entries.push(PolicyConfig::shadow(name, file));
     }
+    let mut configured = BTreeSet::new();
     for text in &args.policy_config {
         let (name, json) = split(text, "--policy-config", "NAME=JSON")?;
+        if !configured.insert(name) {
+            return Err(Usage(format!("--policy-config {name} is there twice: write one object with all fields")));
+        }
         let config = document::object(json, &format!("--policy-config {name}"))?;
         entry_of(&mut entries, name, "--policy-config")?.config = config;
     }
@@ -68,7 +77,8 @@ pub(crate) fn is_file(text: &str) -> bool {
 }
 
 fn split<'a>(text: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str), Usage> {
-    text.split_once('=').ok_or_else(|| Usage(format!("{flag} `{text}`: expected {form}")))
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    parts.ok_or_else(|| Usage(format!("{flag} `{text}`: expected {form}")))
 }
 
 fn entry_of<'a>(entries: &'a mut [PolicyConfig], name: &str, flag: &str) -> Result<&'a mut PolicyConfig, Usage> {
@@ -94,5 +104,17 @@ mod tests {
         assert_eq!((named[0].name.as_str(), named[0].module.as_deref()), ("mine", Some("./x.wasm")));
         let refused = entries_of("./x.wasm").unwrap_err();
         assert_eq!(refused.0, "--policy `./x.wasm`: write NAME=./x.wasm, with the name of the policy here");
+        for nameless in ["=x.wasm", "x=", ""] {
+            let refused = entries_of(nameless).unwrap_err();
+            assert_eq!(refused.0, format!("--policy `{nameless}`: expected NAME or NAME=FILE"));
+        }
+    }
+
+    #[test]
+    fn a_policy_is_configured_once() {
+        let policy_config = vec!["cpu-burst={}".to_owned(), r#"cpu-burst={"profile": "koordinator"}"#.to_owned()];
+        let args = ModuleArgs { policies: Vec::new(), policy_config, grants: Vec::new(), module_dir: None };
+        let refused = entries(&args, Vec::new()).unwrap_err();
+        assert_eq!(refused.0, "--policy-config cpu-burst is there twice: write one object with all fields");
     }
 }
