@@ -189,6 +189,9 @@ impl CaseFixture {
     }
 
     pub(super) fn upsert(&mut self, pods: &[PodDescription], place: &str) -> Result<Vec<PodFacts>, CaseError> {
+        if let Some(twice) = twice(pods.iter().map(|pod| pod.name.as_str())) {
+            return Err(nonsense(place, format!("pod {twice} is there twice")));
+        }
         pods.iter().map(|pod| self.upsert_one(pod, place)).collect()
     }
 
@@ -491,6 +494,9 @@ impl CaseFixture {
             Some(actor) => actor.facts.id,
             None => next_id(&self.pod_names),
         };
+        if let Some(twice) = twice(pod.containers.iter().map(|container| container.name.as_str())) {
+            return Err(nonsense(place, format!("container {twice} of pod {} is there twice", pod.name)));
+        }
         self.pod_names.insert(id, pod.name.clone());
         let mut containers = Vec::new();
         for container in &pod.containers {
@@ -609,6 +615,12 @@ fn numa_nodes(rows: &[NumaNodeRow]) -> Vec<NumaNode> {
         }
     };
     rows.iter().map(node).collect()
+}
+
+/// The first name that occurs again.
+fn twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
 }
 
 fn nonsense(place: &str, problem: String) -> CaseError {

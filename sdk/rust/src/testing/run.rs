@@ -21,6 +21,9 @@ use super::tick::TickFacts;
 use crate::mock::Value;
 use crate::{Target, Tick};
 
+/// Maximum number of evaluations of one tick: a day of seconds.
+const MAX_REPEAT: u32 = 86_400;
+
 /// Why a case fails.
 ///
 /// ```
@@ -248,6 +251,10 @@ impl MessageFormatter for InWordsOfCases {
 pub fn run_case(case: &Case, driver: &mut impl Driver) -> Result<(), CaseError> {
     let mut run = Run { fixture: CaseFixture::default(), driver };
     run.start(case)?;
+    if case.ticks.is_empty() && case.rejections.is_empty() {
+        let problem = "there is none, so that nothing is shown; write at least `ticks: [{}]`".to_owned();
+        return Err(CaseError::Nonsense { place: "ticks".into(), problem });
+    }
     for (index, tick) in case.ticks.iter().enumerate() {
         let about = if tick.about.is_empty() { String::new() } else { format!(" ({})", tick.about) };
         run.tick(tick, &format!("tick {}{about}", index + 1))?;
@@ -395,7 +402,11 @@ impl<D: Driver> Run<'_, D> {
             cause: self.fixture.cause(facts, place)?,
             alarms: self.fixture.alarms(facts, place)?,
         };
-        for _ in 0..facts.repeat.unwrap_or(1) {
+        let repeat = facts.repeat.unwrap_or(1);
+        if !(1..=MAX_REPEAT).contains(&repeat) {
+            return Err(nonsense(format!("repeat: {repeat} is not from 1 to {MAX_REPEAT}")));
+        }
+        for _ in 0..repeat {
             let columns = self.fixture.columns(&facts.bandwidth, place)?;
             let outcome = self.driver.evaluate(tick.clone(), &columns);
             self.record(outcome, place, observed)?;
@@ -507,9 +518,22 @@ fn reason(reason: &Option<String>) -> String {
     reason.as_deref().map(|reason| format!(" because {reason:?}")).unwrap_or_default()
 }
 
-fn compare<T: Ord>(place: &str, expected: &[T], found: &[T], print: impl Fn(&T) -> String) -> Result<(), CaseError> {
-    let missing: Vec<_> = expected.iter().filter(|one| !found.contains(one)).map(&print).collect();
-    let unexpected: Vec<_> = found.iter().filter(|one| !expected.contains(one)).map(&print).collect();
+fn compare<T: PartialEq>(
+    place: &str,
+    expected: &[T],
+    found: &[T],
+    print: impl Fn(&T) -> String,
+) -> Result<(), CaseError> {
+    let (mut missing, mut unexpected) = (Vec::new(), found.iter().collect::<Vec<_>>());
+    for one in expected {
+        match unexpected.iter().position(|found| *found == one) {
+            Some(place) => {
+                unexpected.remove(place);
+            }
+            None => missing.push(print(one)),
+        }
+    }
+    let unexpected: Vec<_> = unexpected.into_iter().map(print).collect();
     if missing.is_empty() && unexpected.is_empty() {
         Ok(())
     } else {

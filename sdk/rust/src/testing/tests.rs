@@ -90,6 +90,23 @@ fn what_changes_has_to_be_expected_and_only_that() {
 }
 
 #[test]
+fn a_case_that_shows_nothing_or_speaks_twice_is_named() {
+    let pods = |pods: &str| format!("{{about: x, pods: [{pods}], ticks: [{{}}]}}");
+    for (case, problem) in [
+        (
+            "{about: x, ticks: []}".to_owned(),
+            "ticks: there is none, so that nothing is shown; write at least `ticks: [{}]`",
+        ),
+        ("{about: x, ticks: [{repeat: 0}]}".to_owned(), "tick 1: repeat: 0 is not from 1 to 86400"),
+        ("{about: x, ticks: [{repeat: 86401}]}".to_owned(), "tick 1: repeat: 86401 is not from 1 to 86400"),
+        (pods("{name: a/b}, {name: a/b}"), "start: pod a/b is there twice"),
+        (pods("{name: a/b, containers: [{name: c}, {name: c}]}"), "start: container c of pod a/b is there twice"),
+    ] {
+        assert_eq!(check(&case).unwrap_err().to_string(), problem, "{case}");
+    }
+}
+
+#[test]
 fn a_release_shows_but_what_vanishes_does_not() {
     let upsert = "upsert: [{name: default/web, containers: [{name: app}]}]";
     let released = "expect: [{target: container default/web/app, knob: cpu.quota, value: released}]";
