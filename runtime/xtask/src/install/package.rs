@@ -62,7 +62,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<()> {
         put(script, 0o755, &fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?)?;
     }
     command::output(
-        Command::new("dpkg-deb").args(["--build", "--root-owner-group", "-Zgzip"]).arg(&root).arg(&output),
+        Command::new("dpkg-deb").args(["--build", "--root-owner-group", "-Zgzip", "-z6"]).arg(&root).arg(&output),
     )?;
     command::heading("a Debian package");
     println!("    {}", output.display());
