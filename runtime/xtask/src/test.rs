@@ -513,6 +513,9 @@ const PROPTEST_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261125");
 /// Tests with many cases run all of them if this is set, else a sample.
 const WHOLE: &str = "QOSM_TEST_ALL";
 
+/// Programs that take longest. They begin first, so that none of them still runs when all others have ended.
+const FIRST: [&str; 3] = ["qosm-policy author", "qosm-registry faulty", "qosm-engine rego"];
+
 /// Tests the Rego, then runs all that `cargo test` runs by default.
 fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Result<()> {
     let workspace = run.workspace;
@@ -533,7 +536,8 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
     let is_whole = matches!(selection, Selection::All(_));
     let (binary, modules, bundles) = (workspace.binary(), workspace.modules(), rego::bundles(workspace));
     let path = opa::path(workspace)?;
-    let programs = program::unasked(workspace)?;
+    let mut programs = program::unasked(workspace)?;
+    programs.sort_by_key(|test| FIRST.iter().position(|name| *name == test.name()).unwrap_or(FIRST.len()));
     let prepare = |program: &mut Command| {
         program.env("QOSM_BIN", &binary).env("QOSM_POLICY_BIN", workspace.policy_binary());
         program.env("QOSM_MODULES", &modules).env("QOSM_XTASK", &run.xtask);
