@@ -49,7 +49,7 @@ impl ReplayFixture {
         let mut host = Host::simulated(&spec(&facts.host)?)?;
         for file in &facts.host.missing_files {
             if !simulation(&mut host)?.is_known(file) {
-                let message = format!("no kernel has a cgroup file `{file}`: mend its name, or leave it out");
+                let message = format!("`{file}` is no cgroup file that qosm uses: mend its name, or leave it out");
                 return Err(ReplayFixtureError::Field { field: "missingFiles", message });
             }
         }

@@ -1,4 +1,4 @@
-//! Names and contents of files that no kernel has.
+//! Names of files that no simulated kernel has, and contents that no kernel prints.
 
 use qosm_model::knob::Knob;
 
@@ -8,7 +8,7 @@ use crate::mounts::CgroupVersion;
 use crate::parse;
 
 impl Simulation {
-    /// Whether some kernel has a cgroup file of this name.
+    /// Whether a simulated kernel of some kind and cgroup version has a cgroup file of this name.
     pub fn is_known(&self, file: &str) -> bool {
         self.rules.is_known(file)
     }

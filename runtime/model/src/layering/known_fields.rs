@@ -61,8 +61,10 @@ const COLOCATION: [&str; 21] = [
     "resourceDiffThreshold",
 ];
 
+/// The field of a strategy with classes that is no class.
+const POLICIES: &str = "policies";
 /// Fields of a strategy of `resource-qos-config`. Source: Koordinator `apis/slo/v1alpha1/nodeslo_types.go`, `ResourceQOSStrategy`.
-pub(super) const CLASSED: [&str; 6] = ["policies", "lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"];
+pub(super) const CLASSED: [&str; 6] = [POLICIES, "lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"];
 /// Koordinator's and ack-koordinator's fields of a class, one for each feature.
 pub(super) const FEATURES: [&str; 6] =
     ["cpuQOS", "memoryQOS", "blkioQOS", "resctrlQOS", "networkQOS", "memoryLocality"];
@@ -124,7 +126,8 @@ fn classes(path: &str, strategy: &Fields) -> Vec<(String, &'static str)> {
     };
     let mut found = at(path, nearly(strategy, &CLASSED));
     for (class, value) in strategy {
-        if let (Document::Fields(features), true) = (value, CLASSED.iter().any(|known| is_same(known, class))) {
+        let is_class = !is_same(POLICIES, class) && CLASSED.iter().any(|known| is_same(known, class));
+        if let (Document::Fields(features), true) = (value, is_class) {
             found.extend(at(&format!("{path}{class}."), nearly(features, &FEATURES)));
         }
     }
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn classes_and_features_are_known() {
-        let text = r#"{"clusterStrategy": {"beClas": {"x": 1}, "beClass": {"blkioQSO": {}, "ofAnotherVersion": 1, "cpuQos": {}}},
+        let text = r#"{"clusterStrategy": {"policies": {"cpuQOSs": 1}, "beClas": {"x": 1}, "beClass": {"blkioQSO": {}, "ofAnotherVersion": 1, "cpuQos": {}}},
                        "nodeStrategies": [{"name": "n", "nodeSelector": {}, "LSClass": {"memoryQSO": {}, "resctrlQSO": null}}]}"#;
         let Ok(Document::Fields(fields)) = Document::parse(text) else { panic!("{text} is no object") };
         let expected = [
