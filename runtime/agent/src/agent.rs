@@ -267,8 +267,10 @@ impl Agent {
         for evaluation in self.policies.evaluate(due, &step.readings, &context!(self, now)) {
             self.stage(evaluation, now, &mut step.events);
         }
+        let are_problems_new = self.policies.take_key_problem_changes();
         let policies = &self.policies;
-        if self.ledger.ties_changed(|name| policies.find(name).map(|policy| policy.holder.priority)) {
+        if self.ledger.ties_changed(|name| policies.find(name).map(|policy| policy.holder.priority)) || are_problems_new
+        {
             self.collect_problems(now);
         }
         self.apply(now, &mut step);

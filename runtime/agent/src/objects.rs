@@ -12,6 +12,7 @@ use qosm_model::layering::{ClusterConfig, GoodTexts};
 use qosm_model::object::{PodObject, completed};
 use qosm_model::pod::Node;
 use qosm_model::problem::Problem;
+use qosm_model::setting::KeyProblem;
 use qosm_model::unit::Bytes;
 
 use crate::applications::Unread;
@@ -123,6 +124,11 @@ impl Objects {
         let is_changed = problems != self.unread_applications;
         self.unread_applications = problems;
         is_changed
+    }
+
+    /// A problem that a policy found in a key of the cluster ConfigMap.
+    pub(crate) fn key_problem(&self, problem: &KeyProblem) -> Problem {
+        self.config.as_deref().unwrap_or(&ClusterConfig::default()).problem(problem)
     }
 
     /// Problems of the cluster ConfigMap, if a policy reads it, without keys whose problems a policy's own protocol already reports.

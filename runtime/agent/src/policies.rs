@@ -358,6 +358,15 @@ impl Policies {
         evaluations
     }
 
+    /// Whether a policy reports other problems of the cluster's configuration than when this was last asked.
+    pub(crate) fn take_key_problem_changes(&mut self) -> bool {
+        let mut any = false;
+        for policy in &mut self.running {
+            any |= std::mem::take(&mut policy.are_key_problems_new);
+        }
+        any
+    }
+
     /// Writes what a module logged.
     fn logged(&mut self, place: usize, staged: StagedPolicy, now: Now) -> StagedPolicy {
         if let Some(policy) = self.running.get_mut(place) {

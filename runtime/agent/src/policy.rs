@@ -15,7 +15,7 @@ use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::problem::Problem;
 use qosm_model::problem::chain;
 use qosm_model::protocol::Description;
-use qosm_model::setting::{Remark, Setting};
+use qosm_model::setting::{KeyProblem, Remark, Setting};
 use qosm_model::unit::Micros;
 use serde_json::Value;
 
@@ -84,6 +84,10 @@ pub(crate) struct Policy {
     pub(crate) rejections: HashMap<PodId, (String, String)>,
     /// What the module wanted in its last evaluation and did not do, with the reason.
     pub(crate) remarks: Vec<Remark>,
+    /// What it could not use of the cluster's configuration in its last evaluation that did not fail.
+    pub(crate) key_problems: Vec<KeyProblem>,
+    /// Whether these have changed since they were last collected.
+    pub(crate) are_key_problems_new: bool,
     pub(crate) problems: Vec<Problem>,
     pub(crate) evaluations: u64,
     pub(crate) failures: u64,
@@ -151,6 +155,8 @@ impl Policy {
             effective: HashMap::new(),
             rejections: HashMap::new(),
             remarks: Vec::new(),
+            key_problems: Vec::new(),
+            are_key_problems_new: false,
             problems: Vec::new(),
             evaluations: 0,
             failures: 0,
@@ -456,6 +462,9 @@ impl Policy {
                 self.debounce_alarms(&staged, pods, now);
                 self.earlier = readings.carrying(&self.earlier, |id| pods.owner(id).is_some());
                 self.remarks = staged.iter().flat_map(|part| part.remarks.iter().cloned()).collect();
+                let problems: Vec<_> = staged.iter().flat_map(|part| part.key_problems.iter().cloned()).collect();
+                self.are_key_problems_new |= problems != self.key_problems;
+                self.key_problems = problems;
                 for part in &staged {
                     if let Some(state) = &part.state {
                         self.saved = SavedState::new(state.clone(), now);

@@ -486,6 +486,12 @@ pub enum Rule {
         /// The limit.
         limit: usize,
     },
+    /// Too many problems of the cluster's configuration in one call.
+    #[error("it reports more than {limit} problems of the cluster's configuration")]
+    TooManyProblems {
+        /// The limit.
+        limit: usize,
+    },
     /// A remark on a knob that does not exist.
     #[error("it makes a remark on `{name}`, which is no knob")]
     NoKnob {

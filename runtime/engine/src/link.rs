@@ -20,7 +20,7 @@ use qosm_model::numa::{Migration, MigrationSample, NumaColumn, NumaId};
 use qosm_model::object::PodObject;
 use qosm_model::pod::{ContainerId, Node, PodId};
 use qosm_model::resctrl::ResctrlColumn;
-use qosm_model::setting::EventKind;
+use qosm_model::setting::{EventKind, KeyProblem};
 use qosm_model::unit::Bytes;
 use wasmtime::ResourceLimiter;
 use wasmtime::component::types::ComponentItem;
@@ -326,6 +326,10 @@ impl log::Host for Host {
     fn remark(&mut self, target: types::Target, knob: String, reason: String) -> wasmtime::Result<()> {
         let target = convert::target(target);
         Ok(self.transaction(Interface::Log)?.remark(target, &knob, reason)?)
+    }
+
+    fn problem(&mut self, key: String, field: String, message: String) -> wasmtime::Result<()> {
+        Ok(self.transaction(Interface::Log)?.key_problem(KeyProblem { key, field, message })?)
     }
 }
 

@@ -14,7 +14,7 @@ use qosm_model::node_resource::{Offer, ResourceName};
 use qosm_model::numa::Migration;
 use qosm_model::pod::{ContainerId, PodId};
 use qosm_model::resctrl::{ClassName, Shares};
-use qosm_model::setting::{EventKind, PodEvent, Remark, Setting};
+use qosm_model::setting::{EventKind, KeyProblem, PodEvent, Remark, Setting};
 use qosm_model::unit::{Bytes, Micros};
 
 use self::classes::StagedClasses;
@@ -34,6 +34,8 @@ pub struct Staged {
     pub events: Vec<PodEvent>,
     /// Wanted values that the policy does not set, and why.
     pub remarks: Vec<Remark>,
+    /// Parts of the cluster's configuration that the policy cannot use as they are written.
+    pub key_problems: Vec<KeyProblem>,
     /// Pods that the module cannot act on as configured; only [`Instance::pods`](crate::Instance::pods) returns any.
     pub rejections: Vec<Rejection>,
     /// State to keep for the next instance; `None` if it is unchanged.
@@ -493,6 +495,19 @@ impl Transaction {
         let knob = knob.parse().map_err(|_| Rule::NoKnob { name: printable(cut(knob.to_owned(), Bytes(128))) })?;
         let reason = self.reason(reason)?;
         self.staged.remarks.push(Remark { target, knob, reason });
+        Ok(())
+    }
+
+    pub(crate) fn key_problem(&mut self, problem: KeyProblem) -> Result<(), Rule> {
+        let limit = self.limits.settings;
+        if self.staged.key_problems.len() >= limit {
+            return Err(Rule::TooManyProblems { limit });
+        }
+        let KeyProblem { key, field, message } = problem;
+        let key = self.text("key of a problem", key)?;
+        let field = self.text("field of a problem", field)?;
+        let message = self.text("problem", message)?;
+        self.staged.key_problems.push(KeyProblem { key, field, message });
         Ok(())
     }
 

@@ -105,6 +105,17 @@ pub struct Remark {
     pub reason: Arc<str>,
 }
 
+/// A part of a key of the cluster ConfigMap that a policy reads and cannot use as it is written. Valid until the policy's next evaluation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyProblem {
+    /// The key.
+    pub key: String,
+    /// Path of the field within the key; empty for the whole key.
+    pub field: String,
+    /// What is wrong, what counts instead, and what to write.
+    pub message: String,
+}
+
 /// Type of a pod event, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {

@@ -18,7 +18,7 @@ pub use self::signals::{
 };
 use crate::{EventKind, Level, PodFacts, PodId, Target};
 
-/// Log lines and remarks for the operator. Always granted. The host drops and counts lines beyond its limit.
+/// Log lines, remarks and problems for the operator. Always granted. The host drops and counts lines beyond its limit.
 ///
 /// ```
 /// use qosm_sdk::mock::MockHost;
@@ -29,6 +29,8 @@ use crate::{EventKind, Level, PodFacts, PodId, Target};
 /// assert_eq!(host.log, [(Level::Info, "3 quotas raised".to_owned())]);
 /// host.remark(Target::Container(7), "cpu.quota", "not raised: the node is busy");
 /// assert_eq!(host.remarks[0].reason, "not raised: the node is busy");
+/// host.problem("system-config", "minFreeKbytesFactor", "it is 0; give 1 to 400. Until then it stays as it was");
+/// assert_eq!(host.key_problems[0].field, "minFreeKbytesFactor");
 /// ```
 pub trait Log {
     /// Writes one log line.
@@ -38,6 +40,12 @@ pub trait Log {
     /// until the next evaluation, which has to repeat it while it still applies. The operator sees it beside the values that are held.
     /// Since contract 0.1.3.
     fn remark(&mut self, target: Target, knob: &str, reason: &str);
+
+    /// Reports that a part of the cluster's configuration does not count as it is written: a key of the cluster ConfigMap, the path of the
+    /// field within it (empty for the whole key), and what is wrong, what counts instead and what to write. A problem lasts until the next
+    /// evaluation, which has to repeat it while it still applies. The operator sees it among the problems of configuration. Since contract
+    /// 0.1.3.
+    fn problem(&mut self, key: &str, field: &str, message: &str);
 }
 
 /// State of at most 64 KiB that survives a restart of the agent and is inherited by a new version of the policy. Always granted.

@@ -43,8 +43,8 @@ pub use knob::{
     MEMORY_MAX, Value,
 };
 pub use staged::{
-    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, Migration, NodeKnobChange, NodeRemark, Remark,
-    ResourceChange, Staged,
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, KeyProblem, Migration, NodeKnobChange,
+    NodeRemark, Remark, ResourceChange, Staged,
 };
 
 pub use crate::block_io::{IoKnob, IoValue};

@@ -125,7 +125,8 @@ pub use case::{Case, ContainerFacts, ExtendedResourceFacts, Measure, NodeFacts, 
 pub use cpu_topology::{CpuManagerWord, CpuPlaceRow, CpuTopologyRow, ExclusiveRow};
 pub use driver::{Driver, Native, Outcome};
 pub use expectation::{
-    EventExpectation, Expectation, Expected, RejectionExpectation, RemarkExpectation, StartExpectation,
+    EventExpectation, Expectation, Expected, ProblemExpectation, RejectionExpectation, RemarkExpectation,
+    StartExpectation,
 };
 pub use node_use::ApplicationRow;
 pub use object::{AmountRow, ConfigKeyRow, NodeObjectRow, PodObjectRow, RestartWord};

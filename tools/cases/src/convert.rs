@@ -26,7 +26,7 @@ use qosm_model::pod::{
 use qosm_model::resctrl::{
     BandwidthShare, CacheShare, ClassState, Domain, DomainId, ResctrlColumn, Share, Shares, Usage,
 };
-use qosm_model::setting::{EventKind, Remark, Setting};
+use qosm_model::setting::{EventKind, KeyProblem, Remark, Setting};
 use qosm_model::unit::{Bytes, Micros, MilliCpu};
 use qosm_sdk::mock;
 use qosm_sdk::testing::{CpuRow, MemoryRow, Outcome};
@@ -192,6 +192,7 @@ pub(crate) fn outcome(staged: Staged) -> Outcome {
         node_remarks: staged.remarks.iter().filter_map(|one| node_knobs::remark(one.knob, &one.reason)).collect(),
         io_remarks: staged.remarks.iter().filter_map(block_io::remark).collect(),
         remarks: staged.remarks.into_iter().filter_map(remark).collect(),
+        key_problems: staged.key_problems.into_iter().map(key_problem).collect(),
     }
 }
 
@@ -202,6 +203,10 @@ fn remark(remark: Remark) -> Option<mock::Remark> {
         knob: remark.knob.to_string(),
         reason: remark.reason.to_string(),
     })
+}
+
+fn key_problem(KeyProblem { key, field, message }: KeyProblem) -> mock::KeyProblem {
+    mock::KeyProblem { key, field, message }
 }
 
 /// A staged change, by kind.

@@ -133,7 +133,8 @@ impl Policies {
             if anew { shadow.leases.held_by(&holder.policy).collect() } else { BTreeSet::new() };
         let mut evictions = Vec::new();
         for part in staged {
-            let Staged { settings, events, rejections: _, remarks: _, state, log: _, log_dropped: _ } = part;
+            let Staged { settings, events, state, rejections: _, remarks: _, key_problems: _, log: _, log_dropped: _ } =
+                part;
             shadow.totals.events_withheld += u64::try_from(events.len()).unwrap_or(u64::MAX);
             if let Some(state) = state {
                 self.changes.saved.push((key.clone(), SavedState::new(state, now)));

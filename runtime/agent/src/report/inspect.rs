@@ -79,7 +79,12 @@ impl View<'_> {
                 failures: policy.failures,
                 last_evaluation_usec: micros(policy.last_evaluation_seconds),
                 triggers: self.trigger_reports(policy),
-                problems: policy.problems.iter().map(ToString::to_string).collect(),
+                problems: policy
+                    .problems
+                    .iter()
+                    .map(ToString::to_string)
+                    .chain(policy.key_problems.iter().map(|problem| self.objects.key_problem(problem).to_string()))
+                    .collect(),
             })
             .chain(self.policies.load_failed().iter().map(|policy| PolicyReport {
                 policy: policy.policy.clone(),

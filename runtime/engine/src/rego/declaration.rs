@@ -223,6 +223,7 @@ impl Declaration {
                 transaction.require(target)?;
                 transaction.remark(target, &knob, reason)?;
             }
+            Declared::KeyProblem(problem) => transaction.key_problem(problem)?,
             Declared::Log { level, line } => self.log(level, line, transaction, next),
             Declared::State(text) => {
                 if let Some(other) = first_indices.state.replace(index) {

@@ -12,7 +12,7 @@ use qosm_model::knob::{Knob, MAX_CORE_GROUP, Target, Value};
 use qosm_model::node_resource::{Offer, ResourceName};
 use qosm_model::pod::{ContainerId, PodId, Tier};
 use qosm_model::resctrl::{ClassName, Shares};
-use qosm_model::setting::EventKind;
+use qosm_model::setting::{EventKind, KeyProblem};
 use qosm_rego::{Number, Value as Rego};
 
 use super::error::SettingFlaw;
@@ -54,6 +54,8 @@ pub(super) enum Declared {
     Evict(Eviction),
     /// A pod that cannot be acted on as configured.
     Reject { pod: PodId, field: String, message: String },
+    /// A part of a key of the cluster ConfigMap that cannot be used.
+    KeyProblem(KeyProblem),
     /// The state to be saved: the text of an object.
     State(String),
 }
@@ -73,6 +75,7 @@ impl Declared {
             Self::StaleAfter(_) => "staleAfter".to_owned(),
             Self::Evict(eviction) => format!("evict pod {}", eviction.pod.0),
             Self::Reject { pod, .. } => format!("reject pod {}", pod.0),
+            Self::KeyProblem(KeyProblem { key, .. }) => format!("problem {}", shown(key)),
             Self::State(_) => "state".to_owned(),
         }
     }
@@ -100,6 +103,7 @@ const KINDS: &[&str] = &[
     "staleAfter",
     "evict",
     "reject",
+    "problem",
     "state",
 ];
 
@@ -130,7 +134,9 @@ fn about(object: &Rego) -> String {
     let field = |name: &'static str| object.get(name).map(|value| (name, shown_value(value)));
     let kind = KINDS.iter().find_map(|kind| field(kind)).map(|(kind, value)| match kind {
         "knob" => value,
-        "event" | "remark" | "migrate" | "reject" | "class" | "publish" | "evict" => format!("{kind} {value}"),
+        "event" | "remark" | "migrate" | "reject" | "problem" | "class" | "publish" | "evict" => {
+            format!("{kind} {value}")
+        }
         "assign" => format!("class {value}"),
         kind => kind.to_owned(),
     });
@@ -246,6 +252,14 @@ fn one(object: &Rego, grants: &BTreeSet<Interface>) -> Flawed<Declared> {
                 field: fields.text("field")?.to_owned(),
                 message: fields.text("message")?.to_owned(),
             })
+        }
+        "problem" => {
+            fields.only(&["problem", "field", "message"])?;
+            Ok(Declared::KeyProblem(KeyProblem {
+                key: fields.non_empty_text("problem")?,
+                field: fields.text("field")?.to_owned(),
+                message: fields.non_empty_text("message")?,
+            }))
         }
         _ => {
             fields.only(&["state"])?;
@@ -748,6 +762,23 @@ mod tests {
             (r#"{"knob": "cpu.quota", "container": "7", "value": 1, "reason": "x"}"#, "cpu.quota of container 7"),
         ] {
             assert_eq!(read_text(&format!("[{text}]")).unwrap()[0].about(), expected);
+        }
+    }
+
+    #[test]
+    fn a_problem_is_about_a_field_of_a_key() {
+        let text =
+            r#"[{"problem": "colocation-config", "field": "enable", "message": "it is 1; write true or false"}]"#;
+        let read = read_text(text).unwrap().remove(0);
+        assert_eq!(read.about(), "problem colocation-config");
+        let Declared::KeyProblem(KeyProblem { key, field, message }) = read else { panic!("{read:?}") };
+        assert_eq!([key, field, message], ["colocation-config", "enable", "it is 1; write true or false"]);
+        for flawed in [
+            r#"[{"problem": "", "field": "enable", "message": "x"}]"#,
+            r#"[{"problem": "colocation-config", "message": "x"}]"#,
+            r#"[{"problem": "colocation-config", "field": "", "message": ""}]"#,
+        ] {
+            assert!(read_text(flawed).is_err(), "{flawed}");
         }
     }
 

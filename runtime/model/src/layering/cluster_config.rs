@@ -15,6 +15,7 @@ use super::rules::hint;
 use super::selector::Selector;
 use crate::pod::Node;
 use crate::problem::Problem;
+use crate::setting::KeyProblem;
 
 /// Keys of the cluster ConfigMap. Koordinator: `apis/configuration/slo_controller_config.go`.
 const KEYS: [&str; 8] = [
@@ -107,6 +108,13 @@ impl ClusterConfig {
     /// The ConfigMap that a key is from, as `namespace/name`; `None` if there is no such key.
     pub fn map_of(&self, key: &str) -> Option<&str> {
         self.maps.get(key).map(String::as_str)
+    }
+
+    /// A problem that a policy found in a key, with the ConfigMap that the key is from.
+    pub fn problem(&self, KeyProblem { key, field, message }: &KeyProblem) -> Problem {
+        let object =
+            self.map_of(key).map_or_else(|| "the cluster ConfigMap".to_owned(), |map| format!("ConfigMap {map}"));
+        Problem { object, field: Some(maps::field(key, field)), message: message.clone() }
     }
 
     /// The last usable text of each key that the ConfigMaps have.

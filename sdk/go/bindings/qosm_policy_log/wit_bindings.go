@@ -76,3 +76,20 @@ func Remark(target qosm_policy_types.Target, knob string, reason string) {
 	wasm_import_remark(variant, variant0, uintptr(utf8), uint32(len(knob)), uintptr(utf81), uint32(len(reason)))
 
 }
+
+//go:wasmimport qosm:policy/log@0.1.3 problem
+func wasm_import_problem(arg0 uintptr, arg1 uint32, arg2 uintptr, arg3 uint32, arg4 uintptr, arg5 uint32)
+
+func Problem(key string, field string, message string) {
+	pinner := &runtime.Pinner{}
+	defer pinner.Unpin()
+
+	utf8 := unsafe.Pointer(unsafe.StringData(key))
+	pinner.Pin(utf8)
+	utf80 := unsafe.Pointer(unsafe.StringData(field))
+	pinner.Pin(utf80)
+	utf81 := unsafe.Pointer(unsafe.StringData(message))
+	pinner.Pin(utf81)
+	wasm_import_problem(uintptr(utf8), uint32(len(key)), uintptr(utf80), uint32(len(field)), uintptr(utf81), uint32(len(message)))
+
+}

@@ -31,6 +31,10 @@ impl Log for Granted {
     fn remark(&mut self, target: Target, knob: &str, reason: &str) {
         import::log::remark(target, knob, reason);
     }
+
+    fn problem(&mut self, key: &str, field: &str, message: &str) {
+        import::log::problem(key, field, message);
+    }
 }
 
 impl State for Granted {

@@ -6,8 +6,8 @@ use std::fmt;
 use super::block_io::HeldIo;
 use super::knob::is_knob;
 use super::{
-    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, IoChange, IoRemark, MEMORY_KNOBS, Migration,
-    NodeKnobChange, NodeRemark, Remark, ResourceChange, Staged, Value,
+    ClassChange, Classes, Columns, ConfigKey, Event, EvictionRequest, IoChange, IoRemark, KeyProblem, MEMORY_KNOBS,
+    Migration, NodeKnobChange, NodeRemark, Remark, ResourceChange, Staged, Value,
 };
 use crate::host::{CallHooks, Declare};
 use crate::{
@@ -55,6 +55,8 @@ pub struct MockHost {
     pub node_remarks: Vec<NodeRemark>,
     /// The policy's remarks on the cost model of devices, of the last call.
     pub io_remarks: Vec<IoRemark>,
+    /// The problems of the cluster's configuration that the policy reported in the last call.
+    pub key_problems: Vec<KeyProblem>,
     /// The policy's saved state, as of the last commit.
     pub state: Vec<u8>,
     /// Age of the saved state at the start of the instance, in microseconds; `None` = unknown.
@@ -400,6 +402,7 @@ impl MockHost {
         self.resource_changes.clear();
         self.evictions.clear();
         self.remarks.clear();
+        self.key_problems.clear();
         self.discard_node_knobs();
         self.discard_io();
     }
@@ -474,6 +477,18 @@ impl MockHost {
         self.remarks.push(Remark { target, knob: knob.into(), reason: reason.into() });
     }
 
+    pub(super) fn note_key_problem(&mut self, problem: KeyProblem) {
+        for (what, text) in
+            [("key of a problem", &problem.key), ("field of a problem", &problem.field), ("problem", &problem.message)]
+        {
+            self.text(what, text);
+        }
+        if self.key_problems.len() >= SETTINGS {
+            return self.refuse(format!("it reports more than {SETTINGS} problems of the cluster's configuration"));
+        }
+        self.key_problems.push(problem);
+    }
+
     pub(super) fn event(&mut self, event: Event) {
         self.require(Target::Pod(event.pod));
         self.text("event message", &event.message);
@@ -505,6 +520,7 @@ impl CallHooks for MockHost {
         self.remarks.clear();
         self.node_remarks.clear();
         self.io_remarks.clear();
+        self.key_problems.clear();
         self.io_changes_before = self.io_changes.len();
         self.is_blind = !is_evaluation;
         self.has_measured |= is_evaluation;

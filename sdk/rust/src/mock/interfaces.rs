@@ -3,7 +3,7 @@
 use super::host::Named;
 use super::{
     CORE_GROUP, CPU_BURST, CPU_BVT, CPU_IDLE, CPU_QUOTA, CPU_WEIGHT, CPUSET_CPUS, CPUSET_MEMS, ClassChange, Classes,
-    Cpus, Event, MAX_CPUS, MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
+    Cpus, Event, KeyProblem, MAX_CPUS, MEMORY_MAX, Migration, MockHost, STATE_LIMIT_BYTES, Value, node, topology,
 };
 use crate::{
     ApplicationUse, Bandwidth, BandwidthShare, Bound, CacheDomain, CacheShare, CacheUsage, ClassSample, ClassState,
@@ -42,6 +42,11 @@ impl Log for MockHost {
     fn remark(&mut self, target: Target, knob: &str, reason: &str) {
         self.called("log");
         self.note_remark(target, knob, reason);
+    }
+
+    fn problem(&mut self, key: &str, field: &str, message: &str) {
+        self.called("log");
+        self.note_key_problem(KeyProblem { key: key.into(), field: field.into(), message: message.into() });
     }
 }
 

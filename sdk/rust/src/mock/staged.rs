@@ -82,6 +82,31 @@ pub struct Remark {
     pub reason: String,
 }
 
+/// A part of a key of the cluster ConfigMap that a policy cannot use as it is written.
+///
+/// ```
+/// use qosm_sdk::Log;
+/// use qosm_sdk::mock::{KeyProblem, MockHost};
+///
+/// let mut host = MockHost::default();
+/// host.problem("system-config", "", "it is 3, ignored; give a JSON object");
+/// let problem = KeyProblem {
+///     key: "system-config".into(),
+///     field: String::new(),
+///     message: "it is 3, ignored; give a JSON object".into(),
+/// };
+/// assert_eq!(host.key_problems, [problem]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyProblem {
+    /// The key.
+    pub key: String,
+    /// Path of the field within the key; empty for the whole key.
+    pub field: String,
+    /// What is wrong, what counts instead, and what to write.
+    pub message: String,
+}
+
 /// A staged change of a setting of the node's kernel.
 ///
 /// ```

@@ -1,8 +1,8 @@
 //! Drivers, which run a policy for the runner.
 
 use crate::mock::{
-    ClassChange, Columns, Event, EvictionRequest, IoChange, IoRemark, Migration, MockHost, NodeKnobChange, NodeRemark,
-    Remark, ResourceChange, Staged,
+    ClassChange, Columns, Event, EvictionRequest, IoChange, IoRemark, KeyProblem, Migration, MockHost, NodeKnobChange,
+    NodeRemark, Remark, ResourceChange, Staged,
 };
 use crate::{PodFacts, PodId, Policy, Rejection, Session, Tick};
 
@@ -37,6 +37,8 @@ pub struct Outcome {
     pub node_remarks: Vec<NodeRemark>,
     /// Changes to the cost model of devices that the policy wanted but did not make.
     pub io_remarks: Vec<IoRemark>,
+    /// Parts of the cluster's configuration that the policy could not use as they are written.
+    pub key_problems: Vec<KeyProblem>,
 }
 
 /// A policy in any form. An `Err` is the policy's own error, or a trap; the call then has no effect.
@@ -129,6 +131,7 @@ impl<P: Policy> Native<P> {
                     node_remarks: std::mem::take(&mut host.node_remarks),
                     io: host.take_io_changes(),
                     io_remarks: std::mem::take(&mut host.io_remarks),
+                    key_problems: std::mem::take(&mut host.key_problems),
                     evictions: host.take_evictions(),
                     staged: host.commit(),
                     rejections: rejections(value),

@@ -202,6 +202,34 @@ pub struct RemarkExpectation {
     pub reason: Option<String>,
 }
 
+/// A part of a key of the cluster ConfigMap that the policy cannot use as it is written.
+///
+/// ```
+/// use qosm_sdk::testing::Case;
+///
+/// let case = Case::parse(
+///     "
+///     about: a factor out of range
+///     ticks:
+///       - clusterConfig: {system-config: {strategy: {minFreeKbytesFactor: 0}}}
+///         problems: [{key: system-config, field: minFreeKbytesFactor}]
+///     ",
+/// )?;
+/// assert_eq!(case.ticks[0].problems.as_ref().unwrap()[0].message, None, "it may say anything");
+/// # Ok::<(), qosm_sdk::testing::CaseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProblemExpectation {
+    /// The key.
+    pub key: String,
+    /// Path of the field within the key; left out for the whole key.
+    #[serde(default)]
+    pub field: String,
+    /// A part of the message; any when left out.
+    pub message: Option<String>,
+}
+
 /// An event that the policy emits.
 ///
 /// ```

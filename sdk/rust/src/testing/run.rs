@@ -11,7 +11,8 @@ use super::block_io::remarked;
 use super::case::Case;
 use super::driver::{Driver, Outcome};
 use super::expectation::{
-    EventExpectation, Expectation, Expected, RejectionExpectation, RemarkExpectation, StartExpectation,
+    EventExpectation, Expectation, Expected, ProblemExpectation, RejectionExpectation, RemarkExpectation,
+    StartExpectation,
 };
 use super::fixture::CaseFixture;
 use super::node_knobs::NODE;
@@ -274,6 +275,8 @@ struct Observed {
     events: Vec<EventExpectation>,
     /// Remarks of the last call.
     remarks: Vec<RemarkExpectation>,
+    /// Reports of the last call on the cluster's configuration.
+    problems: Vec<ProblemExpectation>,
     starts: Vec<StartExpectation>,
     stops: Vec<String>,
     evictions: Vec<EvictionExpectation>,
@@ -361,6 +364,13 @@ impl<D: Driver> Run<'_, D> {
             };
             tell_reasons(expected, &mut observed.remarks, like, |one| &one.reason, |one, reason| one.reason = reason);
             compare(place, expected, &observed.remarks, |one| format!("remark on {} of {}", one.knob, one.target))?;
+        }
+        if let Some(expected) = &facts.problems {
+            let like = |one: &ProblemExpectation, other: &ProblemExpectation| {
+                (&one.key, &one.field) == (&other.key, &other.field)
+            };
+            tell_reasons(expected, &mut observed.problems, like, |one| &one.message, |one, said| one.message = said);
+            compare(place, expected, &observed.problems, |one| format!("problem of {}: {}", one.key, one.field))?;
         }
         compare(place, &facts.events, &observed.events, event)
     }
@@ -474,6 +484,15 @@ impl<D: Driver> Run<'_, D> {
                 knob: remarked(&remark),
                 reason: Some(remark.reason),
             }))
+            .collect();
+        observed.problems = outcome
+            .key_problems
+            .into_iter()
+            .map(|problem| ProblemExpectation {
+                key: problem.key,
+                field: problem.field,
+                message: Some(problem.message),
+            })
             .collect();
         observed.events.extend(outcome.events.into_iter().map(|event| EventExpectation {
             pod: self.fixture.pod_name(event.pod),

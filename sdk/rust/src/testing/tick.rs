@@ -8,7 +8,9 @@ use serde_json::{Map, Value as Json};
 use super::block_io::{BlockDeviceRow, PodVolumeRow};
 use super::case::{NodeFacts, PodDescription};
 use super::cpu_topology::CpuTopologyRow;
-use super::expectation::{EventExpectation, Expectation, RejectionExpectation, RemarkExpectation, StartExpectation};
+use super::expectation::{
+    EventExpectation, Expectation, ProblemExpectation, RejectionExpectation, RemarkExpectation, StartExpectation,
+};
 use super::node_use::ApplicationRow;
 use super::object::{ConfigKeyRow, NodeObjectRow, PodObjectRow};
 use super::requests::{EvictionExpectation, EvictionStateRow, ResourceExpectation, ResourceStateRow};
@@ -129,6 +131,8 @@ pub struct TickFacts {
     pub events: Vec<EventExpectation>,
     /// Remarks of the tick's last evaluation; not compared when left out.
     pub remarks: Option<Vec<RemarkExpectation>>,
+    /// Reports of the tick's last evaluation on the cluster's configuration; not compared when left out.
+    pub problems: Option<Vec<ProblemExpectation>>,
     /// A part of the error with which a call fails. The settings of that call are dropped.
     pub error: Option<String>,
 }

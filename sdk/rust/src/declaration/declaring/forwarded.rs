@@ -31,6 +31,10 @@ impl<H: Host + 'static> Log for Declaring<'_, H> {
     fn remark(&mut self, target: Target, knob: &str, reason: &str) {
         self.host.remark(target, knob, reason);
     }
+
+    fn problem(&mut self, key: &str, field: &str, message: &str) {
+        self.host.problem(key, field, message);
+    }
 }
 
 impl<H: Host + 'static> State for Declaring<'_, H> {
