@@ -21,11 +21,11 @@ pub mod rating;
 pub mod settings;
 
 use qosm_sdk::{
-    Bound, Cause, Description, Group, Host, Level, NoConfig, NodeKnobState, Pod, PodId, Policy, PressureScope,
+    Bound, Cause, Description, Group, Host, NoConfig, NodeKnobState, Pod, PodId, Policy, PressureScope,
     PressureTrigger, Protection, Rejection, StalledResource, Target, Tick, Tier, Trigger,
 };
 
-use crate::config::{CONFIG_MAP_KEY, Config, Settings};
+use crate::config::{CONFIG_MAP_KEY, Config, ConfigError, Settings};
 use crate::rating::{Inputs, Waiting};
 use crate::settings::{Decision, Node, State};
 
@@ -51,8 +51,8 @@ pub struct NodeMemory {
     asked: Settings,
     /// Generation of the cluster's configuration that `asked` is based on; `None` = read it at the next evaluation.
     config_seen: Option<u64>,
-    /// Faults of the configuration that were logged.
-    told: Vec<String>,
+    /// Faults of the cluster's key.
+    faults: Vec<ConfigError>,
     /// How much longer processes count as waiting for memory, in µs: the kernel raises the alarm once a window.
     short_for_usec: u64,
     /// The bound of batch pods while they wait, and its reason.
@@ -86,6 +86,9 @@ impl Policy for NodeMemory {
 
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.read_config(host);
+        for ConfigError { field, value, way_out } in &self.faults {
+            host.problem(CONFIG_MAP_KEY, field, &format!("it is {value}; {way_out}. Until then it stays as it was"));
+        }
         let is_alarmed = tick.cause == Cause::Alarm || !tick.alarms.is_empty();
         let left = self.short_for_usec.saturating_sub(tick.window_usec);
         self.short_for_usec = if is_alarmed { MEMORY_RUNS_SHORT.window_usec.into() } else { left };
@@ -104,11 +107,7 @@ impl NodeMemory {
         self.config_seen = generation;
         let (asked, faults) = Settings::read(&host.config_strategy(CONFIG_MAP_KEY), &self.asked);
         self.asked = asked;
-        let told: Vec<String> = faults.iter().map(|fault| format!("{CONFIG_MAP_KEY}: {fault}")).collect();
-        for fault in told.iter().filter(|fault| !self.told.contains(fault)) {
-            host.log(Level::Warn, &format!("{fault}. Until then it stays as it was"));
-        }
-        self.told = told;
+        self.faults = faults;
     }
 
     /// Sets what is configured. Settings that are not declared are released.

@@ -54,6 +54,20 @@ fn the_printed_plan_has_the_node_beneath_the_pods() {
 }
 
 #[test]
+fn what_a_policy_cannot_use_of_the_strategy_is_a_problem_until_it_is_corrected() {
+    let wrong = facts(&json!({"watermarkScaleFactor": 5000}));
+    let problem =
+        "ConfigMap koordinator-system/slo-controller-config: system-config: watermarkScaleFactor: it is 5000; ";
+    plan(&wrong).says(1, &[&format!("problem: {problem}"), "Until then it stays as it was"]);
+    let mut right = second(40);
+    right["configMaps"] = facts(&json!({"watermarkScaleFactor": 150}))["configMaps"].clone();
+    let lines = play(&wrong, &[second(40), right]).lines();
+    let problems: Vec<usize> = lines.iter().map(|line| line["problems"].as_array().map_or(0, Vec::len)).collect();
+    assert_eq!(problems, [1, 0, 0], "a line lists the new ones: {lines:#?}");
+    assert!(lines[0]["problems"][0].as_str().unwrap().starts_with(problem), "{lines:#?}");
+}
+
+#[test]
 fn what_is_kept_free_rises_step_by_step_and_no_further_than_a_twentieth_of_memory() {
     let strategy = json!({"minFreeKbytesFactor": 600});
     let ticks = vec![second(40); 25];
