@@ -31,7 +31,7 @@ mod read;
 pub mod remarks;
 pub mod resolve;
 
-use qosm_sdk::{Description, Host, Level, Pod, PodId, Pods, Policy, Protocol, Rejection, Target, Tick, Tier};
+use qosm_sdk::{Description, Host, Pod, PodId, Pods, Policy, Protocol, Rejection, Target, Tick, Tier};
 
 use crate::config::{ANNOTATION, Block, CONFIG_MAP_KEY, Config, Fault, Kind, Own, Place, PodConfig, Share, Strategy};
 use crate::plan::{BATCH, Plan, Setting, Source, Value};
@@ -125,6 +125,11 @@ impl Policy for BlockIo {
 
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
         self.read_config(host);
+        for (_, Fault { field, value, way_out }) in &self.faults {
+            let message =
+                format!("it is {value}; {way_out}. Until then it stays as it was, and the other fields count");
+            host.problem(CONFIG_MAP_KEY, field, &message);
+        }
         let refused = self.refused();
         for (target, why) in self.set(host, refused) {
             let why = why.to_string();
@@ -146,11 +151,6 @@ impl BlockIo {
         self.config_seen = generation;
         let (asked, faults) = Strategy::read(&host.config_strategy(CONFIG_MAP_KEY), &self.asked);
         self.asked = asked;
-        for (_, fault) in faults.iter().filter(|fault| !self.faults.contains(fault)) {
-            let message =
-                format!("{CONFIG_MAP_KEY}: {fault}. Until then the field stays as it was, and the others count");
-            host.log(Level::Warn, &message);
-        }
         self.faults = faults;
     }
 

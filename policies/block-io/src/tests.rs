@@ -1,4 +1,4 @@
-use qosm_sdk::mock::{self, ConfigKey, MockHost};
+use qosm_sdk::mock::{self, ConfigKey, KeyProblem, MockHost};
 use qosm_sdk::{IoDevice, IoDeviceInfo, IoLimits, PodFacts, QosClass, Session};
 
 use super::*;
@@ -31,18 +31,19 @@ impl Run {
         self.policy.pods(&mut self.host, vec![pod], &[]).unwrap()
     }
 
-    /// The messages that are logged at an evaluation with this strategy.
-    fn tick(&mut self, strategy: &str) -> Vec<(Level, String)> {
+    /// The problems that an evaluation with this strategy reports.
+    fn tick(&mut self, strategy: &str) -> Vec<KeyProblem> {
         let key = ConfigKey { text: strategy.into(), strategy: strategy.into() };
         self.host.columns.cluster_config.insert(CONFIG_MAP_KEY.into(), key);
         self.policy.evaluate(&mut self.host, mock::tick(1_000)).unwrap();
         self.host.commit();
-        std::mem::take(&mut self.host.log)
+        assert_eq!(self.host.log, [], "problems are no lines of the log");
+        self.host.key_problems.clone()
     }
 }
 
 #[test]
-fn a_field_that_cannot_be_is_logged_once_and_remarked_on_while_it_is_there() {
+fn a_field_that_cannot_be_is_a_problem_while_it_is_there() {
     let mut run = Run::new();
     let strategy = |bps: u64| {
         let block = format!(r#"{{"name": "sdb", "type": "device", "ioCfg": {{"readBPS": {bps}}}}}"#);
@@ -51,13 +52,11 @@ fn a_field_that_cannot_be_is_logged_once_and_remarked_on_while_it_is_there() {
     assert_eq!(run.tick(&strategy(9)), []);
     let limits = IoLimits { read_bps: Some(9), ..IoLimits::NONE };
     assert_eq!(run.host.io_max(BATCH, SDB), Some(limits));
-    for told in [1, 0] {
-        let said = run.tick(&strategy(1));
-        assert_eq!(said.len(), told, "{said:?}");
-        assert!(said.iter().all(|(level, line)| {
-            *level == Level::Warn
-                && line.starts_with("resource-qos-config: beClass.blkioQOS.blocks[0].ioCfg.readBPS is 1; ")
-        }));
+    for _ in 0..2 {
+        let problems = run.tick(&strategy(1));
+        let [KeyProblem { key, field, message }] = problems.as_slice() else { panic!("{problems:?}") };
+        assert_eq!((key.as_str(), field.as_str()), (CONFIG_MAP_KEY, "beClass.blkioQOS.blocks[0].ioCfg.readBPS"));
+        assert!(message.starts_with("it is 1; ") && message.contains("it stays as it was"), "{message}");
         assert_eq!(run.host.io_max(BATCH, SDB), Some(limits));
     }
     assert!(run.host.remarks.last().is_some_and(|remark| remark.target == BATCH && remark.knob == KNOB));
