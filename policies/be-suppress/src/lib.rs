@@ -57,7 +57,7 @@ use qosm_sdk::{
     Alarm, Cause, Description, Host, Level, Log, NoConfig, Pod, PodId, Policy, Rejection, Target, Tick, Tier, Trigger,
 };
 
-use crate::config::{Config, Profile, Settings, Thresholds};
+use crate::config::{Config, ConfigError, Profile, Settings, Thresholds};
 use crate::input::{Controls, InForce, Inputs};
 use crate::meter::Meter;
 use crate::sources::Sources;
@@ -77,6 +77,8 @@ pub struct BeSuppress {
     config: Config,
     /// Generation of the cluster's configuration that `config` is based on; `None` = read it at the next evaluation.
     config_seen: Option<u64>,
+    /// Faults of the cluster's key.
+    faults: Vec<ConfigError>,
     sources: Sources,
     meter: Meter,
     state: State,
@@ -125,6 +127,10 @@ impl Policy for BeSuppress {
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         self.read_strategy(host);
+        for ConfigError { field, value, way_out } in &self.faults {
+            let message = format!("it is {value}; {way_out}. Until then it stays as it was");
+            host.problem(protocol::CONFIG_MAP_KEY, field, &message);
+        }
         if !self.config.is_enabled() {
             // Nothing is declared, so all values are released; no column is read.
             self.state = State::default();
@@ -176,17 +182,8 @@ impl BeSuppress {
         self.config_seen = generation;
         let text = host.config_strategy(protocol::CONFIG_MAP_KEY);
         let (strategy, faults) = Thresholds::read(&text, &self.config.strategy);
-        for fault in faults {
-            let field = if fault.field.is_empty() { "the strategy" } else { fault.field };
-            let message = format!(
-                "{}: {field} is {}; {}. Until then it stays as it was",
-                protocol::CONFIG_MAP_KEY,
-                fault.value,
-                fault.way_out
-            );
-            host.log(Level::Warn, &message);
-        }
         self.config.strategy = strategy;
+        self.faults = faults;
         let told = self.config.to_string();
         if self.told != told {
             host.log(Level::Info, &told);
