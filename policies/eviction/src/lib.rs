@@ -62,7 +62,7 @@ use qosm_sdk::{
     MemorySample, NoConfig, PodId, Policy, Rejection, Target, Tick, Tier, Trigger, Urgency as HostUrgency, scale,
 };
 
-use crate::config::{Config, Field, Profile, Settings, Thresholds};
+use crate::config::{Config, ConfigError, Field, Profile, Settings, Thresholds};
 use crate::input::{BeCpu, Inputs, Memory, Outcome, Sample};
 use crate::limit::{Bound, joint_limit_milli, least_limit_milli};
 use crate::meter::Meter;
@@ -77,6 +77,8 @@ pub struct EvictionPolicy {
     config: Config,
     /// Generation of the cluster's configuration that `config` is based on; `None` = read it at the next evaluation.
     config_seen: Option<u64>,
+    /// The field of the cluster's key without which nothing else of it counts, and what is wrong with it.
+    unreadable: Option<(&'static str, String)>,
     sources: Sources,
     meter: Meter,
     state: State,
@@ -128,6 +130,7 @@ impl Policy for EvictionPolicy {
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         self.read_strategy(host);
+        self.tell_faults(host);
         let inputs = if self.config.features().next().is_some() {
             self.sources.read(host);
             self.inputs(host, tick.window_usec, &tick.alarms)
@@ -167,26 +170,35 @@ impl EvictionPolicy {
         }
         self.config_seen = generation;
         let text = host.config_strategy(protocol::CONFIG_MAP_KEY);
-        let strategy = Thresholds::read(&text).map_err(|error| error.to_string());
-        let wrong = match &strategy {
+        let read = Thresholds::read(&text);
+        self.unreadable = match &read {
             Ok(Thresholds { enable: Field::Wrong(value), .. }) => {
-                Some(format!("enable is {value}; write `true` or `false`"))
+                Some(("enable", format!("it is {value}; write `true` or `false`")))
             }
             Ok(_) => None,
-            Err(error) => Some(error.clone()),
+            Err(error) => Some(("", error.to_string())),
         };
-        if let Some(wrong) = wrong {
-            let key = protocol::CONFIG_MAP_KEY;
-            host.log(Level::Warn, &format!("{key}: {wrong}. Until then nobody is evicted"));
-        }
         // Off, so that no default applies: the unreadable text may have meant to switch eviction off.
         let off = |_| Thresholds { enable: Field::Is(false), ..Thresholds::default() };
-        self.config.strategy = strategy.unwrap_or_else(off);
+        self.config.strategy = read.unwrap_or_else(off);
         let configured = self.config.shown();
         for line in configured.iter().filter(|line| !self.told.contains(line)) {
             host.log(Level::Info, line);
         }
         self.told = configured;
+    }
+
+    /// Reports what is wrong in the cluster's key.
+    fn tell_faults<H: Host>(&self, host: &mut H) {
+        if let Some((field, what)) = &self.unreadable {
+            host.problem(protocol::CONFIG_MAP_KEY, field, &format!("{what}. Until then nobody is evicted"));
+        }
+        for (feature, checked) in self.config.features() {
+            if let Err(ConfigError { field, fault, way_out }) = checked {
+                let message = format!("it {fault}; {way_out}. Until then {feature} evicts nobody");
+                host.problem(protocol::CONFIG_MAP_KEY, field, &message);
+            }
+        }
     }
 
     /// Collects the inputs of this evaluation. Columns that no feature needs are not read.

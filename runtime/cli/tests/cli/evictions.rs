@@ -144,11 +144,11 @@ fn a_plan_says_who_would_leave_by_requests_and_whom_the_guard_rails_keep() {
         pod["spec"]["containers"][0]["resources"] =
             json!({"requests": {"kubernetes.io/batch-memory": "4Gi"}, "limits": {"kubernetes.io/batch-memory": "4Gi"}});
     }
-    plan(&facts).says(0, &[
+    plan(&facts).says(1, &[
         "pod default/report would be evicted by eviction (soon): trigger by koordlet feature MemoryAllocatableEvict",
         "8Gi of kubernetes.io/batch-memory are requested, 133.33 % of what is offered, > 110 %; to release: 2Gi",
     ]);
     facts["guardRails"] = json!({"evictions": {"protectedNamespaces": ["default"]}});
     plan(&facts)
-        .says(0, &["pod default/report would not be evicted for eviction: no pod of namespace default is evicted"]);
+        .says(1, &["pod default/report would not be evicted for eviction: no pod of namespace default is evicted"]);
 }
