@@ -30,12 +30,12 @@ pub mod rule;
 pub mod strategy;
 pub mod upstream;
 
-use qosm_sdk::{Description, Host, Level, Pod, PodId, Pods, Policy, Rejection, Tick};
+use qosm_sdk::{Description, Host, Pod, PodId, Pods, Policy, Rejection, Tick};
 
 pub use crate::config::PodConfig;
 use crate::config::Settings;
 use crate::rule::{POLICY_LABEL, Rule};
-use crate::strategy::{CpuPolicy, Strategy};
+use crate::strategy::{CpuPolicy, Fault, Strategy};
 use crate::upstream::Missing;
 
 qosm_sdk::export!(CpuIdentity);
@@ -45,6 +45,8 @@ qosm_sdk::export!(CpuIdentity);
 pub struct CpuIdentity {
     settings: Settings,
     strategy: Strategy,
+    /// Faults of the cluster's key.
+    faults: Vec<Fault>,
     /// Generation of the cluster's configuration that `strategy` is based on; `None` = read it at the next evaluation.
     strategy_seen: Option<u64>,
     pods: Pods<PodConfig>,
@@ -73,6 +75,10 @@ impl Policy for CpuIdentity {
 
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
         self.read_strategy(host);
+        for Fault { field, value, way_out } in &self.faults {
+            let message = format!("it is {value}; {way_out}. Until then it stays as it was");
+            host.problem(protocol::CONFIG_MAP_KEY, field, &message);
+        }
         let rule = Rule::new(&self.strategy, self.settings);
         let policy = rule.policy();
         let (identities, cores) = (host.identity_support(), host.core_scheduling_support());
@@ -117,11 +123,8 @@ impl CpuIdentity {
         self.strategy_seen = generation;
         let text = host.config_strategy(protocol::CONFIG_MAP_KEY);
         let (strategy, faults) = Strategy::read(&text, &self.strategy);
-        for fault in faults {
-            let message = format!("{}: {fault}. Until then it stays as it was", protocol::CONFIG_MAP_KEY);
-            host.log(Level::Warn, &message);
-        }
         self.strategy = strategy;
+        self.faults = faults;
     }
 
     /// Logs once which kernel feature the configuration requires and the kernel lacks.
@@ -140,7 +143,7 @@ impl CpuIdentity {
 #[cfg(test)]
 mod tests {
     use qosm_sdk::mock::{self, CORE_GROUP, CPU_BVT, CPU_IDLE, ConfigKey, MockHost};
-    use qosm_sdk::{PodFacts, QosClass, Session, Target};
+    use qosm_sdk::{Level, PodFacts, QosClass, Session, Target};
 
     use super::*;
 
@@ -242,15 +245,25 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_cannot_be_is_named_once_and_what_was_held_stays() {
+    fn a_field_that_cannot_be_is_a_problem_and_what_was_held_stays() {
         let mut run = Run::new();
         run.tick(r#"{"beClass": {"cpuQOS": {"enable": true}}}"#);
         run.host.assert_held(JOB, CPU_IDLE, 1);
-        let said = run.tick(r#"{"beClass": {"cpuQOS": {"enable": true, "groupIdentity": 1e400}}}"#);
-        assert_eq!(said.len(), 1, "{said:?}");
-        let said = run.tick(r#"{"beClass": {"cpuQOS": {"enable": "no"}}}"#);
-        let message = "resource-qos-config: beClass.cpuQOS.enable is \"no\"; write `true` or `false`. Until then it stays as it was";
-        assert_eq!(said, [(Level::Warn, message.to_owned())]);
+        for (strategy, field, message) in [
+            (r#"{"beClass": {"cpuQOS": {"enable": true, "groupIdentity": 1e400}}}"#, "", "give a JSON object"),
+            (
+                r#"{"beClass": {"cpuQOS": {"enable": "no"}}}"#,
+                "beClass.cpuQOS.enable",
+                "it is \"no\"; write `true` or `false`. Until then it stays as it was",
+            ),
+        ] {
+            for _ in 0..2 {
+                assert_eq!(run.tick(strategy), []);
+                let [problem] = run.host.key_problems.as_slice() else { panic!("{:?}", run.host.key_problems) };
+                assert_eq!((problem.key.as_str(), problem.field.as_str()), ("resource-qos-config", field));
+                assert!(problem.message.contains(message), "{problem:?}");
+            }
+        }
         run.host.assert_held(JOB, CPU_IDLE, 1);
         assert_eq!(run.tick(r#"{"beClass": {"cpuQOS": {"enable": false}}}"#), []);
         run.host.assert_free(JOB, CPU_IDLE);
