@@ -217,20 +217,13 @@ impl Classes {
     }
 }
 
-impl Config {
+impl Settings {
     /// Checks what serde does not.
     ///
     /// # Errors
     ///
-    /// Returns a sentence that names the field, and the class if it belongs to one.
+    /// Returns a sentence that names the field.
     pub(crate) fn check(&self) -> Result<(), String> {
-        self.policy.check()?;
-        Class::EACH.into_iter().try_for_each(|class| self.classes.shared(class).map(drop))
-    }
-}
-
-impl Settings {
-    fn check(&self) -> Result<(), String> {
         for (field, value, least) in [
             ("bandwidthHighPercent", self.bandwidth_high_percent, 1),
             ("bandwidthLowPercent", self.bandwidth_low_percent, 0),
@@ -306,9 +299,9 @@ mod tests {
             ),
             (r#"{"systemClass": {"mbaPercent": 101}}"#, "systemClass: mbaPercent is 101"),
         ] {
-            let config = Config { classes: classes(json), ..Config::default() };
-            let error = config.check().unwrap_err();
-            assert!(error.starts_with(field), "{error}");
+            let classes = classes(json);
+            let faults: Vec<String> = Class::EACH.into_iter().filter_map(|class| classes.shared(class).err()).collect();
+            assert!(faults.len() == 1 && faults[0].starts_with(field), "{faults:?}");
         }
     }
 
@@ -320,11 +313,10 @@ mod tests {
             (r#"{"cacheStepPercent": 0}"#, "cacheStepPercent is 0"),
             (r#"{"bandwidthFloorPercent": 101}"#, "bandwidthFloorPercent is 101"),
         ] {
-            let config = Config { policy: serde_json::from_str(json).unwrap(), ..Config::default() };
-            let error = config.check().unwrap_err();
+            let error = serde_json::from_str::<Settings>(json).unwrap().check().unwrap_err();
             assert!(error.starts_with(field), "{error}");
         }
         assert!(serde_json::from_str::<Settings>(r#"{"profil": "dynamic"}"#).is_err());
-        assert_eq!(Config::default().check(), Ok(()));
+        assert_eq!(Settings::default().check(), Ok(()));
     }
 }

@@ -40,6 +40,7 @@ use qosm_sdk::{Description, Host, Level, Pod, PodId, Policy, Rejection, ResctrlA
 pub use crate::annotation::PodConfig;
 use crate::config::{Class, Config, Profile, Settings, Shared};
 use crate::plan::{ClassSpec, Plan, Tracked};
+use crate::protocol::CONFIG_MAP_KEY;
 use crate::report::Report;
 use crate::signal::{Columns, Sensitive};
 use crate::throttle::{SavedState, Throttle};
@@ -52,6 +53,8 @@ pub struct LlcMba {
     settings: Settings,
     /// The shares of the enabled QoS classes.
     shared: BTreeMap<Class, Shared>,
+    /// Classes that keep their former shares, and why.
+    faults: Vec<(String, String)>,
     pods: BTreeMap<PodId, Tracked>,
     throttle: Throttle,
     report: Report,
@@ -68,12 +71,19 @@ impl Policy for LlcMba {
     }
 
     fn configure<H: Host>(&mut self, host: &mut H, config: Config) -> Result<(), String> {
-        config.check()?;
+        config.policy.check()?;
         let mut shared = BTreeMap::new();
+        self.faults.clear();
         for class in Class::EACH {
-            if let Some(one) = config.classes.shared(class)? {
-                shared.insert(class, one);
-            }
+            let kept = self.shared.get(&class).copied();
+            let of_class = config.classes.shared(class).unwrap_or_else(|fault| {
+                let until = if kept.is_some() { "its former shares stay" } else { "it has no shares" };
+                let (field, fault) = fault.split_once(": ").unwrap_or(("", &fault));
+                let message = format!("{fault}. Until then {until}; the other classes count");
+                self.faults.push((field.to_owned(), message));
+                kept
+            });
+            shared.extend(of_class.map(|of_class| (class, of_class)));
         }
         self.shared = shared;
         self.settings = config.policy;
@@ -106,6 +116,9 @@ impl Policy for LlcMba {
     }
 
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
+        for (class, fault) in &self.faults {
+            host.problem(CONFIG_MAP_KEY, class, fault);
+        }
         let be = self.throttle_be(host, tick.window_usec);
         let plan = Plan::new(&self.shared, be, &self.pods);
         self.declare(&plan, host);

@@ -13,6 +13,8 @@ const CLASSES: &str = r#"{
     "systemClass": {"catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100}
 }"#;
 
+/// Key of the cluster ConfigMap that has the classes.
+pub(crate) const CONFIG_MAP_KEY: &str = "resource-qos-config";
 /// Annotation of a pod with shares of its own.
 pub(crate) const ANNOTATION: &str = "node.koordinator.sh/resctrl";
 
@@ -20,7 +22,7 @@ pub(crate) const ANNOTATION: &str = "node.koordinator.sh/resctrl";
 pub(crate) fn description() -> Description {
     let protocol = Protocol::new()
         .annotation(ANNOTATION)
-        .config_map_key("resource-qos-config")
+        .config_map_key(CONFIG_MAP_KEY)
         .class_field("resctrlQOS")
         .defaults(CLASSES)
         .schema(POD_SCHEMA)
@@ -157,7 +159,7 @@ mod tests {
             properties.iter().map(|(field, property)| (field.clone(), property["default"].clone())).collect();
         let config: Config = serde_json::from_value(json!({"policy": defaults, "classes": {}})).unwrap();
         assert_eq!(config, Config::default());
-        assert_eq!(config.check(), Ok(()));
+        assert_eq!(config.policy.check(), Ok(()));
     }
 
     #[test]
