@@ -68,7 +68,7 @@ pub(crate) enum Command {
     /// Write metadata into a module: version, authors, source, licence.
     #[command(
         disable_version_flag = true,
-        after_help = "Example:\n  qosm policy annotate my-burst.wasm --version 1.0.0 --licenses Apache-2.0 \
+        after_help = "Example:\n  qosm policy annotate my-burst.wasm --licenses Apache-2.0 \
                             --source https://example.com/my-burst"
     )]
     Annotate(AnnotateArgs),
@@ -250,10 +250,10 @@ pub(crate) struct AnnotateArgs {
     /// File to write. Default: the same file.
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
-    /// Version of the module.
+    /// Version, for other tools: qosm takes that of the policy's own description.
     #[arg(long)]
     pub(crate) version: Option<String>,
-    /// Purpose of the module, in one line.
+    /// Purpose in one line, for other tools: qosm takes that of the policy's own description.
     #[arg(long)]
     pub(crate) description: Option<String>,
     /// Contact details of the authors.

@@ -5,14 +5,14 @@ pub(crate) mod sample_config;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use qosm_engine::{Cause, Columns, Compiler, Engine, Grants, Instance, Limits, Module, PodView};
-use qosm_model::layering::{CompiledProtocol, Layers};
+use qosm_model::layering::{CompiledProtocol, Layers, check_config};
 use qosm_model::pod::Node as ClusterNode;
 use qosm_model::protocol::Description;
 use qosm_model::unit::Micros;
 use qosm_open_module::{DEFAULTS, default_dir};
-use qosm_terminal::{Answer, Output, document as documents, print};
+use qosm_terminal::{Answer, Output, Usage, document as documents, print};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 
@@ -83,6 +83,12 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<Answer> {
 fn subject_of(subject: &Subject, engines: [&Engine; 2], args: &BenchArgs) -> anyhow::Result<Entrant> {
     let mut entrant = entrant(subject, engines)?;
     entrant.config = documents::object(&args.config, "--config")?;
+    let Description { name, config_schema, .. } = &entrant.description;
+    let problems = check_config(name, config_schema.as_ref(), &entrant.config);
+    if !problems.is_empty() {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        bail!(Usage(problems.join("; ")));
+    }
     if let Some(text) = &args.pod_config {
         entrant.pod_config = documents::object(text, "--pod-config")?;
     }

@@ -63,21 +63,29 @@ impl Inputs {
         Ok(Self { folder: folder.to_path_buf(), written: AtomicUsize::new(0), error: OnceLock::new() })
     }
 
+    fn file(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("{number}.json"))
+    }
+
     fn write(&self, input: &str) {
         let number = self.written.fetch_add(1, Ordering::Relaxed) + 1;
-        let file = self.folder.join(format!("{number}.json"));
+        let file = self.file(number);
         if let Err(error) = std::fs::write(&file, input) {
             // Only the first error is kept; a watcher cannot end an evaluation.
             let _ = self.error.set(anyhow::Error::new(error).context(format!("cannot write {}", file.display())));
         }
     }
 
-    /// Fails if an input could not be written.
+    /// Removes the inputs that a longer run left. Fails if an input could not be written.
     fn check(&self) -> anyhow::Result<()> {
         if let Some(error) = self.error.get() {
             bail!("{error:#}");
         }
-        eprintln!("{} inputs are in {}", self.written.load(Ordering::Relaxed), self.folder.display());
+        let written = self.written.load(Ordering::Relaxed);
+        for file in (written + 1..).map(|number| self.file(number)).take_while(|file| file.is_file()) {
+            std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+        eprintln!("{written} inputs are in {}", self.folder.display());
         Ok(())
     }
 }

@@ -110,6 +110,12 @@ fn a_policy_in_rego_is_made_built_tested_tried_measured_and_described() {
         assert!(files.iter().any(|known| known == file), "{file} is not among {files:#?}");
     }
     whole_way(&policy, made, "calm-memory", "rego", "tar.gz");
+
+    let inputs = || policy.files().iter().filter(|file| file.starts_with("inputs/")).count();
+    let recorded = policy.run(&["run", "--inputs", "inputs", "--recording", "recordings/node.jsonl"]);
+    assert!(recorded.code == 0 && inputs() > 1, "{recorded:#?}");
+    let planned = policy.run(&["run", "--inputs", "inputs"]);
+    assert_eq!((planned.code, inputs()), (0, 1), "those of the longer run are gone: {planned:#?}");
 }
 
 /// All verbs in sequence, in a project as `new` creates it.
@@ -162,6 +168,8 @@ fn whole_way(policy: &Policy, made: Run, name: &str, language: &str, extension: 
     assert!(rows[0]["settings"].as_u64() > Some(0), "{rows:#?}");
     assert!(rows[4]["fuel"].as_u64() > rows[0]["fuel"].as_u64(), "more containers are more work: {rows:#?}");
     // Fuel depends on the module and its input only, so it is the same on each run and each machine.
+    let wrong = policy.run(&["bench", "--alone", "--config", r#"{"fatser": true}"#]);
+    wrong.says(2, &[&format!("policy {name}: config")]);
     let again = bench(policy, &["bench", "--alone", "--containers", "10", "-o", "json"]);
     assert_eq!(again[0]["fuel"], rows[0]["fuel"]);
 }
