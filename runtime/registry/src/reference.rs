@@ -32,6 +32,14 @@ pub enum ReferenceError {
         /// What is wrong.
         why: String,
     },
+    /// The form of a layout is wrong.
+    #[error("`{text}` is not oci-layout:PATH with :TAG or @sha256:DIGEST: {why}")]
+    Layout {
+        /// The text.
+        text: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The version is missing.
     #[error("`{0}` names neither a tag nor a digest; add `:TAG` or `@sha256:DIGEST`")]
     Version(String),
@@ -141,6 +149,16 @@ fn is_host(text: &str) -> bool {
     text == "localhost" || text.contains(['.', ':'])
 }
 
+/// Whether a layout can have this name of an artefact (`org.opencontainers.image.ref.name`).
+///
+/// Source: OCI image-spec 1.1, annotations.md. Its `:` and `/` separate paths here.
+fn is_name(text: &str) -> bool {
+    let is_inner = |letter: char| letter.is_ascii_alphanumeric() || "-._+@".contains(letter);
+    let has_ends = !text.starts_with(|letter: char| !letter.is_ascii_alphanumeric())
+        && text.ends_with(|letter: char| letter.is_ascii_alphanumeric());
+    has_ends && text.chars().all(is_inner)
+}
+
 /// The source or target of an artefact: a registry, or a folder or archive in OCI's image layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -200,7 +218,7 @@ impl FromStr for Location {
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
         let Some(rest) = text.strip_prefix(Self::LAYOUT) else { return text.parse().map(Self::Registry) };
-        let form = |why: String| ReferenceError::Form { text: text.to_owned(), why };
+        let form = |why: String| ReferenceError::Layout { text: text.to_owned(), why };
         let (rest, digest) = match rest.rsplit_once("@sha256:") {
             Some((rest, hex)) => {
                 let digest = format!("sha256:{hex}").parse::<Digest>().map_err(|error| form(error.to_string()))?;
@@ -215,6 +233,11 @@ impl FromStr for Location {
         };
         if path.is_empty() {
             return Err(form("there is no path after `oci-layout:`".to_owned()));
+        }
+        if let Some(tag) = tag.as_deref().filter(|tag| !is_name(tag)) {
+            return Err(form(format!(
+                "`{tag}` is no tag; write letters, digits and `-`, `.`, `_`, `+`, `@` between them"
+            )));
         }
         Ok(Self::Layout { path: PathBuf::from(path), tag, digest })
     }
@@ -289,8 +312,17 @@ mod tests {
         assert_eq!(of("oci-layout:/a@b/c:1"), ("/a@b/c".to_owned(), Some("1".to_owned()), false));
         let both = format!("oci-layout:a/b:1@sha256:{HEX}");
         assert_eq!(both.parse::<Location>().unwrap().to_string(), both);
-        for bad in ["oci-layout:a@sha256:12".to_owned(), format!("oci-layout:@sha256:{HEX}")] {
-            assert!(bad.parse::<Location>().is_err(), "{bad}");
+        assert_eq!(of("oci-layout:a:1.0.0-rc.1+b").1.as_deref(), Some("1.0.0-rc.1+b"));
+        for bad in [
+            "oci-layout:a@sha256:12".to_owned(),
+            format!("oci-layout:@sha256:{HEX}"),
+            "oci-layout:a:".to_owned(),
+            "oci-layout:a:v 1".to_owned(),
+            "oci-layout:a:-1".to_owned(),
+            "oci-layout:a:1.".to_owned(),
+        ] {
+            let error = bad.parse::<Location>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{bad}` is not oci-layout:PATH")), "{error}");
         }
         for (text, has_digest) in [
             ("oci-layout:/a:1".to_owned(), false),
