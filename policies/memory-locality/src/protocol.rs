@@ -122,7 +122,7 @@ const CONFIG_SCHEMA: &str = r#"{"type": "object", "additionalProperties": false,
         "description": "number of pages on remote NUMA nodes below which a container is local enough"
     },
     "excludedNodes": {
-        "type": "array", "items": {"type": "integer", "minimum": 0}, "default": [],
+        "type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 1023}, "default": [],
         "description": "NUMA nodes whose pages are left alone, such as memory expanders"
     },
     "keepLocal": {
