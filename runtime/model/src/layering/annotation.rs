@@ -65,7 +65,7 @@ pub(super) fn read<'p>(
             problems.push(problem(pod, key, &name, message.into()));
         }
     }
-    match protocol.read(fields, budget) {
+    match protocol.read(fields, &|name| !protocol.is_node_only(name), budget) {
         Ok((fields_of_layer, notes)) => {
             problems.extend(notes.into_iter().map(|note| problem(pod, key, &note.path, note.message)));
             Some((key, fields_of_layer))

@@ -148,6 +148,8 @@ impl CompiledProtocol {
     /// Reads the fields of one layer: restores the declared spelling of names, drops `null`, and drops unknown fields
     /// with a problem.
     ///
+    /// Hints for unknown fields name those that `offers` is true of.
+    ///
     /// An unknown word of `policy` counts as `default` if the protocol has that word, else as `none`: as in Koordinator's
     /// agent, so that a typing error switches nothing on.
     ///
@@ -157,11 +159,12 @@ impl CompiledProtocol {
     pub(super) fn read(
         &self,
         fields: Vec<(String, Document)>,
+        offers: &dyn Fn(&str) -> bool,
         budget: &Budget,
     ) -> Result<(LayerFields, Vec<Note>), Vec<Violation>> {
         let mut notes = Vec::new();
         let extra = self.takes_words().then_some(POLICY);
-        let mut values = canonical(fields, &self.shape(), "", extra, &mut notes, budget)
+        let mut values = canonical(fields, (&self.shape(), offers), "", extra, &mut notes, budget)
             .map_err(|spent| vec![too_expensive(spent)])?;
         let mut violations = Vec::new();
         let word = match values.remove(POLICY) {
@@ -272,7 +275,7 @@ fn of_class(values: &Map<String, Value>, class: Option<Class>) -> Map<String, Va
 
 fn canonical(
     fields: Vec<(String, Document)>,
-    shape: &Shape<'_>,
+    (shape, offers): (&Shape<'_>, &dyn Fn(&str) -> bool),
     above: &str,
     extra: Option<&'static str>,
     notes: &mut Vec<Note>,
@@ -291,7 +294,9 @@ fn canonical(
                 // `null` counts as absent and is not an error.
                 if !value.is_null() {
                     budget.charge(8 + known.saturating_mul(4))?;
-                    let hint = hint(&written, &shape.names());
+                    let mut names = shape.names();
+                    names.retain(|name| offers(name));
+                    let hint = hint(&written, &names);
                     let message = format!("unknown field, ignored; the other fields count; {hint}");
                     notes.push(Note { path: join(above, &clip(&written)), message });
                 }
@@ -305,7 +310,7 @@ fn canonical(
         let below = shape.field(&name);
         let value = match (value, below) {
             (Document::Fields(fields), Some(below)) if below.has_fields() => {
-                Value::Object(canonical(fields, &below, &join(above, &name), None, notes, budget)?)
+                Value::Object(canonical(fields, (&below, &|_| true), &join(above, &name), None, notes, budget)?)
             }
             (value, _) => value.without_nulls(),
         };

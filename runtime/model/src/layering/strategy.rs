@@ -220,7 +220,7 @@ impl Reader<'_> {
     }
 
     fn fields_of_layer(&mut self, fields: Vec<(String, Document)>, path: &str) -> LayerFields {
-        match self.protocol.read(fields, self.budget) {
+        match self.protocol.read(fields, &|_| true, self.budget) {
             Ok((fields_of_layer, notes)) => {
                 self.notes.extend(notes.into_iter().map(|note| (join(path, &note.path), note.message)));
                 fields_of_layer

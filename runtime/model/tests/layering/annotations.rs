@@ -167,6 +167,12 @@ fn node_only_fields_are_reported_and_ignored() {
     assert_eq!(effective.values["policy"], "auto");
     assert_eq!(effective.values["sharePoolThresholdPercent"], 50);
     insta::assert_snapshot!(texts(&effective.problems).join("\n"), @"pod default/web: annotation koordinator.sh/cpuBurst: sharePoolThresholdPercent: ignored: only ConfigMaps can set it, not annotations; the other fields count");
+    for written in ["quotas", "sharePoolThreshold"] {
+        let problems = layers.for_pod(&annotated(BURST, &json!({written: 1}).to_string())).problems;
+        let [problem] = texts(&problems).try_into().unwrap_or_else(|problems| panic!("{problems:?}"));
+        let hint = "unknown field, ignored; the other fields count; known here: cfsQuotaBurstPercent, ";
+        assert!(problem.contains(hint) && !problem.contains("sharePoolThresholdPercent"), "{problem}");
+    }
 }
 
 #[test]
