@@ -431,9 +431,9 @@ fn cpu_topology(view: &View<'_>) -> Vec<CpuFacts> {
     cpus.iter().map(facts).collect()
 }
 
-/// The kubelet's file `cpu_manager_state`; `None` if it is not valid JSON.
+/// The kubelet's file `cpu_manager_state`; `None` if it is no JSON object.
 fn manager_state(text: Option<&[u8]>) -> Option<serde_json::Value> {
-    serde_json::from_slice(text?).ok()
+    serde_json::from_slice(text?).ok().filter(serde_json::Value::is_object)
 }
 
 fn numa_nodes(view: &View<'_>) -> NumaNodes {

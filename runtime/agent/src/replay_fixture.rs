@@ -67,7 +67,7 @@ impl ReplayFixture {
             made.map_err(|source| file_error(&format!("application {}", one.name), "", "", source))?;
         }
         if let Some(state) = &facts.host.cpu_manager_state {
-            simulation(&mut host)?.set_cpu_manager_state(Some(&state.to_string()));
+            simulation(&mut host)?.set_cpu_manager_state(Some(&manager_text(state)?));
         }
         let mut fixture = Self { volumes: facts.host.pod_volumes.clone(), ..Self::default() };
         set_volumes(&mut host, &objects.pods, &fixture.volumes)?;
@@ -448,10 +448,19 @@ fn set_volumes(host: &mut Host, pods: &[Pod], volumes: &[VolumeFacts]) -> Result
     Ok(())
 }
 
+/// The text of the kubelet's file with this state.
+fn manager_text(state: &serde_json::Value) -> Result<String, ReplayFixtureError> {
+    if state.is_object() {
+        return Ok(state.to_string());
+    }
+    let message = format!("`{state}` is no JSON object; write what the kubelet's file holds, without quotes around it");
+    Err(ReplayFixtureError::Field { field: "cpuManagerState", message })
+}
+
 /// Plays which CPUs are online, the state of the kubelet's CPU manager, and the CPUs in force.
 fn play_cpus(host: &mut Host, pods: &[Pod], line: &TickLine) -> Result<(), ReplayFixtureError> {
     if let Some(state) = &line.cpu_manager_state {
-        simulation(host)?.set_cpu_manager_state(Some(&state.to_string()));
+        simulation(host)?.set_cpu_manager_state(Some(&manager_text(state)?));
     }
     let list = |field: &'static str, text: &str| {
         let message = || format!("`{text}` is no list of CPUs, such as 0-3,8");

@@ -45,6 +45,10 @@ fn facts_that_do_not_fit_together_are_refused_by_name() {
         (numa(&[(0, "3-0")]), ["host.numaNodes: node 0", "`3-0` is no list of CPUs"]),
         (numa(&[(0, "0-1"), (1, "1-3")]), ["host.numaNodes: CPU 1", "nodes 0 and 1"]),
         (numa(&[(0, "0-1"), (0, "2-3")]), ["host.numaNodes: node 0", "twice"]),
+        (
+            json!({"host": {"cpuManagerState": r#"{"policyName":"static"}"#}}),
+            ["host.cpuManagerState", "without quotes around it"],
+        ),
         (numa(&[(0, "0-1"), (1, "2-4")]), ["host.numaNodes: node 1 has CPU 4", "cpuTopology"]),
         (json!({"policies": [{"name": "cpu-burst"}, {"name": "cpu-burst"}]}), ["cpu-burst", "twice"]),
         (json!({"policies": [{"name": "cpu-burst", "shadowOf": "memory-qos"}]}), ["cpu-burst", "mode: shadow"]),
