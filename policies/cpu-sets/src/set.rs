@@ -24,11 +24,14 @@ pub struct CpuSet(BTreeSet<u32>);
 /// A text that is not a valid cpulist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuListError {
-    /// The part between two commas that cannot be read.
+    /// The part between two commas that cannot be read, or the beginning of a long one.
     pub part: String,
     /// What is wrong with it.
     pub fault: CpuListFault,
 }
+
+/// Maximum length of a part in an error, in characters.
+const SHOWN_CHARS: usize = 100;
 
 /// What is wrong with a part of a cpulist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +71,7 @@ impl CpuSet {
             return Ok(Self(cpus));
         }
         for part in text.split(',') {
-            let error = |fault| CpuListError { part: part.trim().to_owned(), fault };
+            let error = |fault| CpuListError { part: part.trim().chars().take(SHOWN_CHARS).collect(), fault };
             let number = |text: &str| {
                 let text = text.trim();
                 if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {

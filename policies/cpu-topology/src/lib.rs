@@ -156,6 +156,19 @@ impl Policy for CpuTopology {
     }
 }
 
+/// Maximum number of events per evaluation that the host accepts.
+const EVENTS: usize = 256;
+/// Maximum length of an event's message in characters; the host accepts 4096 bytes.
+const MESSAGE_CHARS: usize = 1000;
+
+/// Cuts a message, which holds what a pod's owner wrote.
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE_CHARS) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
 fn event(why: Why) -> String {
     format!("it has no CPUs of its own: {why}")
 }
@@ -226,18 +239,19 @@ impl CpuTopology {
         self.sources.running(pod).into_iter().map(Target::Container).collect()
     }
 
-    /// Logs new findings and emits new events.
+    /// Logs new findings and emits new events. If there are more than the host takes, the rest follows in the next evaluation.
     fn tell<H: Host>(&mut self, host: &mut H, findings: BTreeSet<String>, events: BTreeMap<PodId, String>) {
         for news in findings.difference(&self.told) {
             host.log(Level::Warn, news);
         }
         self.told = findings;
-        for (pod, message) in &events {
-            if self.events.get(pod) != Some(message) {
-                host.emit(*pod, EventKind::Warning, "CPUsNotAssigned", message);
-            }
+        self.events.retain(|pod, _| events.contains_key(pod));
+        let is_new = |(pod, message): &(PodId, String)| self.events.get(pod) != Some(message);
+        let news: Vec<_> = events.into_iter().filter(is_new).take(EVENTS).collect();
+        for (pod, message) in news {
+            host.emit(pod, EventKind::Warning, "CPUsNotAssigned", &cut(&message));
+            self.events.insert(pod, message);
         }
-        self.events = events;
     }
 
     fn save<H: Host>(&mut self, host: &mut H) {

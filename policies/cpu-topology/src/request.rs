@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cpu_sets::{AnnotationError, read};
+use qosm_sdk::shown;
 use serde::Deserialize;
 
 /// Pod annotation: how CPUs are chosen for the pod. Source: koordinator `apis/extension/numa_aware.go`.
@@ -93,7 +94,7 @@ pub struct NodeRules {
 }
 
 fn fault(key: &'static str, field: &'static str, value: &str, ways: &str) -> AnnotationError {
-    AnnotationError { key, field, fault: format!("`{value}` is none of {ways}") }
+    AnnotationError { key, field, fault: format!("`{}` is none of {ways}", shown(value)) }
 }
 
 fn bind(field: &'static str, word: &str) -> Result<BindPolicy, AnnotationError> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::qosm::replay;
+use crate::qosm::{plan, replay};
 
 /// A Guaranteed pod that requests two exclusive CPUs: the kubelet's static manager would give it some, too.
 fn asking(name: &str) -> Value {
@@ -52,4 +52,28 @@ fn a_pod_that_the_kubelet_pinned_is_left_to_it_and_its_cpus_are_nobody_elses() {
     let (first, later) = decided(&state, &files);
     assert_eq!(first, ["container default/db/app cpuset.cpus 2-3"]);
     assert_eq!(later, [""; 0]);
+}
+
+#[test]
+fn what_owners_of_pods_wrote_ends_no_evaluation() {
+    let bad = |name: &str, word: &str| {
+        json!({
+            "metadata": {
+                "name": name, "namespace": "tenant", "uid": format!("u-{name}"),
+                "annotations": {"scheduling.koordinator.sh/resource-spec": json!({"preferredCPUBindPolicy": word}).to_string()},
+            },
+            "spec": {"containers": [{"name": "app"}]},
+        })
+    };
+    let long = [bad("long", &"x".repeat(5000)), bad("longer", &format!("Full\n{}", "é".repeat(5000)))];
+    let many: Vec<Value> = (0..300).map(|number| bad(&format!("bad-{number}"), "Whole")).collect();
+    for bad in [long.to_vec(), many] {
+        let count = bad.len();
+        let pods: Vec<Value> = std::iter::once(asking("db")).chain(bad).collect();
+        let planned = plan(&json!({"host": {"cpus": 8}, "pods": pods, "policies": [{"name": "cpu-topology"}]}));
+        let rows = planned.rows();
+        assert!(rows.contains(&"container default/db/app cpuset.cpus 0-1".to_owned()), "{planned:#?}");
+        let events = planned.json()["events"].as_array().unwrap().len();
+        assert_eq!(events, count.min(256), "the rest follows: {planned:#?}");
+    }
 }
