@@ -12,7 +12,7 @@ use qosm_sdk::{Host, Level, NoConfig, Offer, Pod, PodId, Pods, Policy, Rejection
 use crate::amounts::{Amounts, Resource};
 use crate::config::{Config, PolicyConfig, Settings, Suppression};
 use crate::enforce::Setting;
-use crate::json;
+use crate::json::{self, Fault};
 use crate::layers::Layers;
 use crate::node::Node;
 use crate::publish::Published;
@@ -46,6 +46,8 @@ pub struct ReclaimedResources {
     /// Generation of the Node object when it was last read.
     node_generation: u64,
     config_generation: u64,
+    /// What is wrong with the cluster's strategy, and what counts instead.
+    config_fault: Option<Fault>,
     is_reconfigured: bool,
     is_restored: bool,
     unsaved_usec: u64,
@@ -81,11 +83,16 @@ impl Policy for ReclaimedResources {
     }
 
     fn evaluate<H: Host>(&mut self, host: &mut H, now: Tick) -> Result<(), String> {
-        let mut findings = self.read_config(host);
+        self.read_config(host);
         self.read_node(host);
         let inputs = inputs::read(host, self.node.as_ref(), &self.pods);
         let decisions = tick(&mut self.state, &self.settings, &inputs, Now { window_usec: now.window_usec });
-        findings.extend(decisions.findings.iter().map(ToString::to_string));
+        let (of_config, others): (Vec<_>, Vec<_>) =
+            decisions.findings.iter().partition(|finding| finding.object == STRATEGY_KEY);
+        for Fault { field, message } in of_config.into_iter().map(|finding| &finding.fault).chain(&self.config_fault) {
+            host.problem(STRATEGY_KEY, field, &format!("it {message}"));
+        }
+        let mut findings: BTreeSet<String> = others.into_iter().map(ToString::to_string).collect();
         match &decisions.settings {
             Some(settings) => settings.iter().for_each(|setting| hold(host, setting)),
             None => host.keep_all(),
@@ -100,15 +107,12 @@ impl Policy for ReclaimedResources {
 
 impl ReclaimedResources {
     /// Reads the ConfigMap if it or the policy's own configuration has changed. If it cannot be used, the previous strategy stays in force.
-    fn read_config<H: Host>(&mut self, host: &mut H) -> BTreeSet<String> {
+    fn read_config<H: Host>(&mut self, host: &mut H) {
         let generation = host.config_generation();
-        let mut findings: BTreeSet<String> =
-            self.told.iter().filter(|told| is_of_the_config_map(told)).cloned().collect();
         if generation == self.config_generation && !self.is_reconfigured {
-            return findings;
+            return;
         }
-        (self.config_generation, self.is_reconfigured) = (generation, false);
-        findings.clear();
+        (self.config_generation, self.is_reconfigured, self.config_fault) = (generation, false, None);
         let base = self.policy.defaults.strategy();
         let body = host.config_text(STRATEGY_KEY).map(|text| json::parse(&text)).transpose();
         let strategy = match &body {
@@ -128,14 +132,13 @@ impl ReclaimedResources {
                     }
                     _ => "the strategy before counts on",
                 };
-                findings.insert(format!("{}; {counts}", why.within(STRATEGY_KEY)));
+                self.config_fault = Some(Fault { message: format!("{}; {counts}", why.message), ..why });
             }
         }
         let threshold = json::parse(&host.config_strategy(THRESHOLD_KEY)).unwrap_or_default();
         self.suppression = Suppression::read(&threshold, self.suppression);
         self.settings.quota_is_the_tiers = self.suppression.sets_quota(self.policy.defaults);
         self.settings.policy = self.policy.clone();
-        findings
     }
 
     fn read_node<H: Host>(&mut self, host: &mut H) {
@@ -160,9 +163,11 @@ impl ReclaimedResources {
                 name if self.policy.batch_memory_names.contains(name) => Some(Resource::Memory),
                 _ => None,
             };
-            let share = |(&zone, amounts): (&u32, &Amounts)| Some(ZoneShare { zone, amount: amounts.of(resource?) });
+            let share = |(&zone, amounts): (&u32, &Amounts)| {
+                Some(ZoneShare { zone, amount: amounts.of(resource?).min(MAX_AMOUNT) })
+            };
             let zones = published.zones.iter().filter_map(share).take(MAX_ZONES).collect();
-            let origin = published.origin.zip(resource).map(|(origin, resource)| origin.of(resource));
+            let origin = published.origin.zip(resource).map(|(origin, resource)| origin.of(resource).min(MAX_AMOUNT));
             host.publish(name, &Offer { amount: offer.amount.min(MAX_AMOUNT), zones, origin }, &offer.reason);
         }
     }
@@ -189,22 +194,18 @@ impl ReclaimedResources {
     }
 }
 
-/// Whether a finding is about the strategy in the ConfigMap, and so lasts until that changes.
-fn is_of_the_config_map(finding: &str) -> bool {
-    finding.starts_with(STRATEGY_KEY)
-}
-
 /// Declares the values of a cgroup.
 fn hold<H: Host>(host: &mut H, setting: &Setting) {
     let Setting { target, shares, quota_usec, memory_bytes, above_limit_bytes: _, reason } = setting;
     host.set_shares(*target, u32::try_from(*shares).unwrap_or(u32::MAX), reason);
-    host.set_quota(*target, *quota_usec, reason);
-    host.set_memory_limit(*target, *memory_bytes, reason);
+    // A pod's owner may write any number; larger ones than files hold must not stop the policy.
+    host.set_quota(*target, quota_usec.map(|quota| quota.min(MAX_AMOUNT)), reason);
+    host.set_memory_limit(*target, memory_bytes.map(|bytes| bytes.min(MAX_AMOUNT)), reason);
 }
 
 #[cfg(test)]
 mod tests {
-    use qosm_sdk::mock::{self, ConfigKey, MockHost};
+    use qosm_sdk::mock::{self, ConfigKey, KeyProblem, MockHost};
     use qosm_sdk::{ApplicationUse, Group, GroupMemory, GroupUse, NodeMemory, NodeSample, Session, Tier};
 
     use super::*;
@@ -254,11 +255,9 @@ mod tests {
             policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
             host.commit();
             assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), Some(8000), "{text}");
-            let told = |(_, line): &(Level, String)| {
-                line.starts_with("colocation-config") && line.ends_with("; the strategy before counts on")
-            };
-            assert!(host.log.iter().any(told), "{text}: {:?}", host.log);
-            host.log.clear();
+            let [KeyProblem { key, message, .. }] = host.key_problems.as_slice() else { panic!("{text}: {host:?}") };
+            assert_eq!(key, STRATEGY_KEY);
+            assert!(message.starts_with("it ") && message.ends_with("; the strategy before counts on"), "{message}");
         }
 
         // `enable: false` takes effect beside another wrong field.
@@ -266,9 +265,16 @@ mod tests {
         policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
         host.commit();
         assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), None);
-        let told = "colocation-config.degradeTimeMinutes is `0`; set a whole number from 1 to 1440, or leave it out; it is switched off, and \
-                    the strategy before counts on for the rest";
-        assert!(host.log.iter().any(|(_, line)| line == told), "{:?}", host.log);
+        let told = KeyProblem {
+            key: STRATEGY_KEY.to_owned(),
+            field: "degradeTimeMinutes".to_owned(),
+            message: "it is `0`; set a whole number from 1 to 1440, or leave it out; it is switched off, and the strategy before counts on \
+                      for the rest"
+                .to_owned(),
+        };
+        policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+        assert_eq!(host.key_problems, [told], "it lasts");
+        host.commit();
         configure(&mut host, STRATEGY_KEY, enabled, "{}");
 
         // The policy's own configuration applies all the same.

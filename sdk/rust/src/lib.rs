@@ -104,6 +104,7 @@ mod rate;
 mod scale;
 mod schema;
 mod session;
+mod shown;
 #[cfg(feature = "proptest")]
 pub mod strategies;
 #[cfg(feature = "testing")]
@@ -709,6 +710,7 @@ pub use schema::schema_of;
 /// ```
 pub use schemars;
 pub use session::Session;
+pub use shown::shown;
 
 /// Exports a [`Policy`] as the crate's component. Call it once, in the root of a `cdylib`; on other targets than `wasm32` it expands to
 /// nothing.

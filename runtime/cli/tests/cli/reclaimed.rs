@@ -48,6 +48,29 @@ fn seconds(web: u64) -> Value {
 }
 
 #[test]
+fn a_pod_whose_annotation_asks_for_more_than_files_hold_leaves_the_others_their_settings() {
+    let of_others = plan(&facts(ENABLED)).rows();
+    for limit in ["100P", "9223372036854775807", "8Ei"] {
+        for resource in ["kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"] {
+            let mut facts = facts(ENABLED);
+            let limits = json!({resource: limit});
+            let asked = json!({"containers": {"app": {"limits": limits}, "other": {"limits": limits}}});
+            facts["pods"].as_array_mut().unwrap().push(json!({
+                "metadata": {
+                    "name": "greedy", "namespace": "tenant", "uid": "u-greedy", "labels": {"koordinator.sh/qosClass": "BE"},
+                    "annotations": {"node.koordinator.sh/extended-resource-spec": asked.to_string()},
+                },
+                "spec": {"containers": [{"name": "app"}, {"name": "other"}]},
+            }));
+            let planned = plan(&facts);
+            assert_eq!(planned.code, 0, "{planned:#?}");
+            let rows = planned.rows();
+            assert!(of_others.iter().all(|row| rows.contains(row)), "{resource} {limit}: {rows:#?}");
+        }
+    }
+}
+
+#[test]
 fn a_plan_gives_a_batch_pod_what_its_resources_mean() {
     insta::assert_snapshot!(plan(&facts(ENABLED)).says_only_notes().rows().join("\n"), @r"
     container batch/report/app cpu.quota 200000

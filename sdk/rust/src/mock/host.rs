@@ -10,6 +10,7 @@ use super::{
     Migration, NodeKnobChange, NodeRemark, Remark, ResourceChange, Staged, Value,
 };
 use crate::host::{CallHooks, Declare};
+use crate::shown::cut;
 use crate::{
     Bandwidth, ContainerId, Level, NodeKnob, NodeObjectFacts, Offer, PodFacts, PodId, PodObjectFacts, Target, Tier,
     Topology,
@@ -478,11 +479,9 @@ impl MockHost {
     }
 
     pub(super) fn note_key_problem(&mut self, problem: KeyProblem) {
-        for (what, text) in
-            [("key of a problem", &problem.key), ("field of a problem", &problem.field), ("problem", &problem.message)]
-        {
-            self.text(what, text);
-        }
+        // The host cuts these texts.
+        let KeyProblem { key, field, message } = problem;
+        let problem = KeyProblem { key: cut(key, 256), field: cut(field, 256), message: cut(message, 1024) };
         if self.key_problems.len() >= SETTINGS {
             return self.refuse(format!("it reports more than {SETTINGS} problems of the cluster's configuration"));
         }
