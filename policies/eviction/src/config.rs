@@ -5,6 +5,7 @@ mod shown;
 
 use std::fmt;
 
+use qosm_sdk::shown;
 use serde::{Deserialize, Deserializer};
 
 pub use self::checked::{Allocatable, Checked, Limit, Satisfaction, Usage};
@@ -141,7 +142,7 @@ impl<'de> Deserialize<'de> for Field<i64> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match serde_json::Value::deserialize(deserializer)? {
             serde_json::Value::Null => Self::Unset,
-            value => value.as_i64().map_or_else(|| Self::Wrong(value.to_string()), Self::Is),
+            value => value.as_i64().map_or_else(|| Self::Wrong(shown(value.to_string())), Self::Is),
         })
     }
 }
@@ -151,7 +152,7 @@ impl<'de> Deserialize<'de> for Field<bool> {
         Ok(match serde_json::Value::deserialize(deserializer)? {
             serde_json::Value::Null => Self::Unset,
             serde_json::Value::Bool(is_on) => Self::Is(is_on),
-            value => Self::Wrong(value.to_string()),
+            value => Self::Wrong(shown(value.to_string())),
         })
     }
 }
@@ -163,7 +164,7 @@ impl<'de> Deserialize<'de> for Field<String> {
             // When layers are merged, an empty word counts as unset.
             serde_json::Value::String(word) if word.is_empty() => Self::Unset,
             serde_json::Value::String(word) => Self::Is(word),
-            value => Self::Wrong(value.to_string()),
+            value => Self::Wrong(shown(value.to_string())),
         })
     }
 }

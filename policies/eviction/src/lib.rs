@@ -193,11 +193,18 @@ impl EvictionPolicy {
         if let Some((field, what)) = &self.unreadable {
             host.problem(protocol::CONFIG_MAP_KEY, field, &format!("{what}. Until then nobody is evicted"));
         }
+        let mut told = Vec::new();
         for (feature, checked) in self.config.features() {
             if let Err(ConfigError { field, fault, way_out }) = checked {
                 let message = format!("it {fault}; {way_out}. Until then {feature} evicts nobody");
                 host.problem(protocol::CONFIG_MAP_KEY, field, &message);
+                told.push(field);
             }
+        }
+        let others = self.config.strategy.unusable().filter(|error| !told.contains(&error.field));
+        for ConfigError { field, fault, way_out } in others {
+            let message = format!("it {fault}; {way_out}. No feature that is on needs it");
+            host.problem(protocol::CONFIG_MAP_KEY, field, &message);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The validated settings of each feature.
 
+use qosm_sdk::shown;
+
 use super::{ConfigError, Field, Thresholds, error};
 use crate::feature::{Feature, Group};
 
@@ -131,16 +133,40 @@ impl Thresholds {
         if !(0..=100).contains(&usage) {
             return Err(error(USAGE, format!("is {usage}"), "give 0 to 100".into()));
         }
-        let limit = match &self.cpu_policy {
-            Field::Unset => Limit::Real,
-            Field::Is(word) if word == "evictByRealLimit" => Limit::Real,
-            Field::Is(word) if word == "evictByAllocatable" => Limit::Allocatable,
+        Ok(Some(Satisfaction { lower, upper, usage, window_seconds: self.window()?, limit: self.limit()? }))
+    }
+
+    fn limit(&self) -> Result<Limit, ConfigError> {
+        match &self.cpu_policy {
+            Field::Unset => Ok(Limit::Real),
+            Field::Is(word) if word == "evictByRealLimit" => Ok(Limit::Real),
+            Field::Is(word) if word == "evictByAllocatable" => Ok(Limit::Allocatable),
             Field::Is(word) | Field::Wrong(word) => {
                 let way_out = "write `evictByRealLimit` or `evictByAllocatable`";
-                return Err(error("cpuEvictPolicy", format!("is `{word}`"), way_out.into()));
+                Err(error("cpuEvictPolicy", format!("is `{}`", shown(word.as_str())), way_out.into()))
             }
-        };
-        Ok(Some(Satisfaction { lower, upper, usage, window_seconds: self.window()?, limit }))
+        }
+    }
+
+    /// Fields that no feature could use, whether or not one that is on needs them.
+    pub fn unusable(&self) -> impl Iterator<Item = ConfigError> {
+        let numbers = [
+            ("cpuEvictBESatisfactionLowerPercent", &self.satisfaction_lower),
+            ("cpuEvictBESatisfactionUpperPercent", &self.satisfaction_upper),
+            ("cpuEvictBEUsageThresholdPercent", &self.be_usage),
+            ("cpuEvictThresholdPercent", &self.cpu),
+            ("cpuEvictLowerPercent", &self.cpu_lower),
+            ("memoryEvictThresholdPercent", &self.memory),
+            ("memoryEvictLowerPercent", &self.memory_lower),
+            ("evictEnabledPriorityThreshold", &self.priority),
+            ("cpuAllocatableEvictThresholdPercent", &self.cpu_allocatable),
+            ("cpuAllocatableEvictLowerPercent", &self.cpu_allocatable_lower),
+            ("memoryAllocatableEvictThresholdPercent", &self.memory_allocatable),
+            ("memoryAllocatableEvictLowerPercent", &self.memory_allocatable_lower),
+            ("allocatableEvictPriorityThreshold", &self.allocatable_priority),
+        ];
+        let numbers = numbers.into_iter().filter_map(|(name, field)| number(name, field).err());
+        numbers.chain(self.limit().err()).chain(self.window().err())
     }
 
     /// Window of the averages in seconds; at least 1, the interval of samples.
@@ -198,9 +224,6 @@ impl Thresholds {
             }
             (Some(threshold), Some(lower)) => (threshold, lower),
         };
-        if lower < 0 {
-            return Err(error(names[1], format!("is {lower}"), "give 0 or more".into()));
-        }
         let lower = below(names, threshold, Some(lower))?;
         let Some(priority) = number(PRIORITY, &self.allocatable_priority)? else { return Ok(None) };
         match i32::try_from(priority) {
@@ -241,6 +264,9 @@ fn unset_beside<T>(
 fn below(names: [&'static str; 2], threshold: i64, lower: Option<i64>) -> Result<i64, ConfigError> {
     if threshold < 0 {
         return Err(error(names[0], format!("is {threshold}"), "give 0 or more".into()));
+    }
+    if let Some(lower) = lower.filter(|lower| *lower < 0) {
+        return Err(error(names[1], format!("is {lower}"), "give 0 or more".into()));
     }
     let lower = lower.unwrap_or(threshold - BUFFER_PERCENT);
     if lower >= threshold {

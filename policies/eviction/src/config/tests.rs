@@ -108,6 +108,8 @@ fn a_field_that_cannot_be_is_named_with_the_way_out() {
         (Feature::Cpu, r#"{"cpuEvictThresholdPercent": 80, "evictEnabledPriorityThreshold": 2147483648}"#.into(), "evictEnabledPriorityThreshold is 2147483648; give a priority, -2147483648 to 2147483647"),
         (Feature::BeMemory, r#"{"memoryEvictThresholdPercent": -1}"#.into(), "memoryEvictThresholdPercent is -1; give 0 or more"),
         (Feature::BeMemory, r#"{"memoryEvictLowerPercent": 70}"#.into(), "memoryEvictLowerPercent is 70; give less than memoryEvictThresholdPercent, which is 70"),
+        (Feature::BeMemory, r#"{"memoryEvictLowerPercent": -5}"#.into(), "memoryEvictLowerPercent is -5; give 0 or more"),
+        (Feature::Cpu, r#"{"cpuEvictThresholdPercent": 80, "cpuEvictLowerPercent": -1}"#.into(), "cpuEvictLowerPercent is -1; give 0 or more"),
         (Feature::Memory, r#"{"evictEnabledPriorityThreshold": true}"#.into(), "evictEnabledPriorityThreshold is true; write a whole number, without quotes"),
         (Feature::CpuAllocatable, r#"{"cpuAllocatableEvictThresholdPercent": 110}"#.into(), "cpuAllocatableEvictLowerPercent is missing; give it beside cpuAllocatableEvictThresholdPercent"),
         (Feature::MemoryAllocatable, r#"{"memoryAllocatableEvictLowerPercent": 100}"#.into(), "memoryAllocatableEvictThresholdPercent is missing; give it beside memoryAllocatableEvictLowerPercent"),
