@@ -12,11 +12,11 @@ use qosm_model::layering::{ClusterConfig, GoodTexts};
 use qosm_model::object::{PodObject, completed};
 use qosm_model::pod::Node;
 use qosm_model::problem::Problem;
-use qosm_model::setting::KeyProblem;
 use qosm_model::unit::Bytes;
 
 use crate::applications::Unread;
 use crate::policies::Policies;
+use crate::policy::Policy;
 use crate::sources::Sources;
 use crate::table::PodTable;
 
@@ -126,9 +126,13 @@ impl Objects {
         is_changed
     }
 
-    /// A problem that a policy found in a key of the cluster ConfigMap.
-    pub(crate) fn key_problem(&self, problem: &KeyProblem) -> Problem {
-        self.config.as_deref().unwrap_or(&ClusterConfig::default()).problem(problem)
+    /// Problems that a policy found in keys of the cluster ConfigMap.
+    pub(crate) fn key_problems(&self, policy: &Policy) -> impl Iterator<Item = Problem> {
+        let none = ClusterConfig::default();
+        let config = self.config.as_deref().unwrap_or(&none);
+        let problems: Vec<_> =
+            policy.key_problems.iter().map(|problem| config.problem(policy.name(), problem)).collect();
+        problems.into_iter()
     }
 
     /// Problems of the cluster ConfigMap, if a policy reads it, without keys whose problems a policy's own protocol already reports.

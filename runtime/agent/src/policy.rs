@@ -492,6 +492,8 @@ impl Policy {
         self.instance = None;
         self.configured = false;
         self.remarks.clear();
+        self.are_key_problems_new |= !self.key_problems.is_empty();
+        self.key_problems.clear();
         self.known_pods.clear();
         self.removed.clear();
         self.declare_anew = true;

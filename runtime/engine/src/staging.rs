@@ -87,6 +87,8 @@ const MAX_DOMAINS: usize = 256;
 
 /// Maximum number of resources that one policy may publish.
 const MAX_RESOURCES: usize = 32;
+/// Length to which the key and the field of a problem are cut.
+const PROBLEM_FIELD: Bytes = Bytes(256);
 /// Maximum number of NUMA nodes for which a resource may have its own share.
 pub(crate) const MAX_ZONES: usize = 64;
 /// Range of the seconds without contact from the agent after which published resources expire.
@@ -504,9 +506,11 @@ impl Transaction {
             return Err(Rule::TooManyProblems { limit });
         }
         let KeyProblem { key, field, message } = problem;
-        let key = self.text("key of a problem", key)?;
-        let field = self.text("field of a problem", field)?;
-        let message = self.text("problem", message)?;
+        // Texts are cut, not refused: they hold what an operator wrote, which must not stop the policy.
+        let limits = &self.limits;
+        let [key, field] = [key, field].map(|text| printable(cut(text, PROBLEM_FIELD)));
+        let message = printable(cut(message, limits.log_line));
+        self.charge(key.len() + field.len() + message.len())?;
         self.staged.key_problems.push(KeyProblem { key, field, message });
         Ok(())
     }
@@ -684,6 +688,21 @@ mod tests {
         let staged = transaction.commit();
         assert_eq!(staged.settings, [Setting::Release { target: POD, knob: Knob::MemoryMin }]);
         assert_eq!(staged.state, None);
+    }
+
+    #[test]
+    fn what_an_operator_wrote_is_cut_and_ends_no_call() {
+        let mut transaction = transaction();
+        let long = "é\n".repeat(4000);
+        let problem = KeyProblem { key: long.clone(), field: long.clone(), message: long };
+        for _ in 0..4 {
+            assert_eq!(transaction.key_problem(problem.clone()), Ok(()));
+        }
+        assert_eq!(transaction.key_problem(problem), Err(Rule::TooManyProblems { limit: 4 }));
+        let staged = transaction.commit();
+        let KeyProblem { key, field, message } = &staged.key_problems[0];
+        assert_eq!([key.len(), field.len(), message.len()], [255, 255, 1023], "cut at a letter");
+        assert!(!message.contains('\n'));
     }
 
     #[test]

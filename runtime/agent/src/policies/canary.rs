@@ -314,6 +314,7 @@ impl Policies {
         let Some(place) = place else { return };
         let failed = std::mem::replace(place, policy);
         self.changes.reach = true;
+        self.changes.problems = true;
         let seconds = at.config.swaps.rollback_window().0 / 1_000_000;
         let why =
             format!("it failed within {seconds} s of taking its place, and the version before came back: {error}");
@@ -399,8 +400,9 @@ impl Policies {
         let before = std::mem::replace(before, policy);
         self.changes.reach = true;
         let digest_before = *before.module.digest();
-        let understands_else =
-            self.running.get(place).is_none_or(|policy| policy.description.protocol != before.description.protocol);
+        let changes_problems = self.running.get(place).is_none_or(|policy| {
+            policy.description.protocol != before.description.protocol || policy.key_problems != before.key_problems
+        });
         let until = Micros(at.config.swaps.rollback_window().0.saturating_add(at.now.monotonic.0));
         let place = self.rollback_windows.iter().position(|other| other.policy == name);
         match place.map(|place| self.rollback_windows.remove(place)) {
@@ -425,7 +427,7 @@ impl Policies {
         if let Err(error) = Builder::new().name("drop-policy".to_owned()).spawn(move || drop(before)) {
             tracing::debug!(%error, "no thread to drop the previous version");
         }
-        understands_else
+        changes_problems
     }
 }
 

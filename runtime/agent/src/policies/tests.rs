@@ -67,6 +67,8 @@ struct Env {
     config: AgentConfig,
     metrics: Metrics,
     seconds: u64,
+    /// Whether a version that took its turn changed the problems of configuration.
+    changes_problems: bool,
 }
 
 /// What the policy did in one tick.
@@ -87,7 +89,7 @@ impl Env {
         pods.update(vec![pod()]);
         pods.attach(PodId(1), &[Target::Pod(PodId(1)), Target::Container(ContainerId(1))]);
         let (sources, config, metrics) = (Sources::default(), AgentConfig::default(), Metrics::default());
-        let mut env = Self { policies, pods, sources, config, metrics, seconds: 0 };
+        let mut env = Self { policies, pods, sources, config, metrics, seconds: 0, changes_problems: false };
         env.policies.reconfigure(&env.sources, &env.pods, true, true, &[PodId(1)]);
         env
     }
@@ -117,6 +119,7 @@ impl Env {
                 Tick::Released
             }
             Some(Evaluation::Staged(staged)) => {
+                self.changes_problems |= staged.changes_problems;
                 let settings = staged.staged.iter().flat_map(|part| &part.settings);
                 let weight = |setting: &Setting| match setting {
                     Setting::Hold { value: Value::Number(weight), .. } => Some(*weight),
@@ -423,4 +426,30 @@ fn a_policy_that_starts_anew_after_a_failure_says_all_that_it_wants() {
     let mut env = Env::new(version("first", Does::TrapsFrom(2)));
     assert_eq!(env.ticks(3), [Tick::Staged(vec![], true), Tick::Nothing, Tick::Staged(vec![], true)]);
     assert_eq!(env.policy().health, Health::Running);
+}
+
+#[test]
+fn problems_that_a_policy_reported_go_when_it_fails() {
+    let mut env = Env::new(version("first", Does::ReportsUntil(2)));
+    env.tick();
+    assert_eq!(env.policy().key_problems.len(), 1);
+    assert!(env.policies.take_key_problem_changes());
+    env.tick();
+    assert_eq!((env.policy().failures, env.policy().key_problems.len()), (1, 0));
+    assert!(env.policies.take_key_problem_changes());
+    assert!(!env.policies.take_key_problem_changes());
+}
+
+#[test]
+fn problems_that_a_version_reported_go_with_it() {
+    let mut env = Env::new(version("first", Does::ReportsUntil(99)));
+    env.tick();
+    env.policies.take_key_problem_changes();
+    env.ask_for(&[&version("second", Does::TrapsFrom(3))]);
+    env.ticks(2);
+    assert_eq!((env.runs().as_str(), env.changes_problems), ("second", true), "the second one reports none");
+
+    env.policies.take_changes();
+    env.ticks(6);
+    assert_eq!((env.runs().as_str(), env.policies.take_changes().problems), ("first", true), "it came back");
 }

@@ -48,6 +48,9 @@ impl View<'_> {
             }
         }
         for policy in self.policies.iter() {
+            // Those of active policies are problems of the node.
+            let of_shadow = self.objects.key_problems(policy).filter(|_| !policy.mode().is_active());
+            notes.extend(of_shadow.map(|problem| format!("shadow {}: {problem}", policy.name())));
             notes.extend(policy.module_log.latest().iter().map(|line| format!("{}: {line}", policy.name())));
         }
         notes
@@ -83,7 +86,7 @@ impl View<'_> {
                     .problems
                     .iter()
                     .map(ToString::to_string)
-                    .chain(policy.key_problems.iter().map(|problem| self.objects.key_problem(problem).to_string()))
+                    .chain(self.objects.key_problems(policy).map(|problem| problem.to_string()))
                     .collect(),
             })
             .chain(self.policies.load_failed().iter().map(|policy| PolicyReport {

@@ -39,7 +39,7 @@ impl Reporting {
         let active = || view.policies.active();
         for policy in active() {
             problems.extend(policy.problems.iter().cloned());
-            problems.extend(policy.key_problems.iter().map(|problem| view.objects.key_problem(problem)));
+            problems.extend(view.objects.key_problems(policy));
         }
         problems.extend(view.objects.problems(view.policies).cloned());
         problems.extend(contests(view));

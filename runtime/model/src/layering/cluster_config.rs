@@ -111,10 +111,10 @@ impl ClusterConfig {
     }
 
     /// A problem that a policy found in a key, with the ConfigMap that the key is from.
-    pub fn problem(&self, KeyProblem { key, field, message }: &KeyProblem) -> Problem {
+    pub fn problem(&self, policy: &str, KeyProblem { key, field, message }: &KeyProblem) -> Problem {
         let object =
             self.map_of(key).map_or_else(|| "the cluster ConfigMap".to_owned(), |map| format!("ConfigMap {map}"));
-        Problem { object, field: Some(maps::field(key, field)), message: message.clone() }
+        Problem { object, field: Some(maps::field(key, field)), message: format!("{message} (policy {policy})") }
     }
 
     /// The last usable text of each key that the ConfigMaps have.

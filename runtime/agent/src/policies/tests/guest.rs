@@ -21,6 +21,8 @@ pub(crate) enum Evaluation {
     Idles,
     /// It traps from this call of an instance on.
     TrapsFrom(u32),
+    /// It reports a problem of the cluster's configuration until this call of an instance, and traps from there on.
+    ReportsUntil(u32),
     /// It sets this weight on container 1 while there is a pod; it needs `cpu-weight`.
     Weighs(u32),
     /// It sets the age of its saved state, in milliseconds, as the weight; 9999 if the age is not known. It needs `cpu-weight`.
@@ -33,9 +35,15 @@ pub(crate) enum Evaluation {
 pub(crate) fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
     let (import, work) = match evaluation {
         Evaluation::Idles => (String::new(), String::new()),
-        Evaluation::TrapsFrom(call) => {
-            (String::new(), format!("(if (i32.ge_u (global.get $calls) (i32.const {call})) (then unreachable))"))
-        }
+        Evaluation::TrapsFrom(call) => (String::new(), traps_from(call)),
+        Evaluation::ReportsUntil(call) => (
+            format!(
+                r#"(import "qosm:policy/log@{}" "problem" (func $problem (param i32 i32 i32 i32 i32 i32)))"#,
+                version()
+            ),
+            // All its texts are empty.
+            format!("{} (call $problem {})", traps_from(call), "(i32.const 0) ".repeat(6)),
+        ),
         Evaluation::Reads(object) => (
             format!(r#"(import "qosm:policy/{object}@{}" "generation" (func $generation (result i64)))"#, version()),
             "(drop (call $generation))".to_owned(),
@@ -100,6 +108,10 @@ pub(crate) fn component(name: &str, evaluation: Evaluation) -> Vec<u8> {
     let world = resolve.select_world(&[package], Some("policy")).unwrap();
     embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8).unwrap();
     ComponentEncoder::default().validate(true).module(&core).unwrap().encode().unwrap()
+}
+
+fn traps_from(call: u32) -> String {
+    format!("(if (i32.ge_u (global.get $calls) (i32.const {call})) (then unreachable))")
 }
 
 fn version() -> &'static str {
