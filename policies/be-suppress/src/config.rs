@@ -3,6 +3,7 @@
 use std::fmt;
 
 use cpu_sets::with_names;
+use qosm_sdk::shown;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -198,7 +199,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     fn of(field: &'static str, value: impl fmt::Display, way_out: &str) -> Self {
-        Self { field, value: value.to_string(), way_out: way_out.to_owned() }
+        Self { field, value: shown(value.to_string()), way_out: way_out.to_owned() }
     }
 }
 

@@ -128,7 +128,9 @@ impl Policy for BeSuppress {
         self.now_usec = self.now_usec.saturating_add(tick.window_usec);
         self.read_strategy(host);
         for ConfigError { field, value, way_out } in &self.faults {
-            let message = format!("it is {value}; {way_out}. Until then it stays as it was");
+            let message = format!(
+                "it is {value}; {way_out}. Until then its last valid value counts, after a start as if it were left out"
+            );
             host.problem(protocol::CONFIG_MAP_KEY, field, &message);
         }
         if !self.config.is_enabled() {

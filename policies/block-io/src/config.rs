@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use qosm_sdk::{IoCostModel, IoLatency, IoLimits};
+use qosm_sdk::{IoCostModel, IoLatency, IoLimits, shown};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -124,6 +124,32 @@ pub struct Fault {
     pub value: String,
     /// Which values are allowed.
     pub way_out: String,
+    /// What counts until it is corrected.
+    pub meanwhile: Meanwhile,
+}
+
+/// What counts until an invalid field of the strategy is corrected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Meanwhile {
+    /// The last valid value of the field.
+    #[default]
+    LastValue,
+    /// What is there without the field.
+    WithoutIt,
+    /// The other blocks.
+    WithoutBlock,
+}
+
+impl fmt::Display for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LastValue => {
+                "Until then its last valid value counts, after a start as if it were left out; the other fields count"
+            }
+            Self::WithoutIt => "The other fields count",
+            Self::WithoutBlock => "Until then the block does not count; the others do",
+        })
+    }
 }
 
 impl fmt::Display for Fault {
@@ -163,7 +189,8 @@ impl Strategy {
             Ok(fields) => fields,
             Err(_) => {
                 let way_out = "give a JSON object".to_owned();
-                let fault = Fault { field: String::new(), value: read::clip(json.to_owned(), read::SHOWN), way_out };
+                let (field, meanwhile) = (String::new(), Meanwhile::LastValue);
+                let fault = Fault { field, value: shown(json), way_out, meanwhile };
                 return (last.clone(), vec![(Place::BestEffort, fault)]);
             }
         };

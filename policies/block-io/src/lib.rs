@@ -125,10 +125,8 @@ impl Policy for BlockIo {
 
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
         self.read_config(host);
-        for (_, Fault { field, value, way_out }) in &self.faults {
-            let message =
-                format!("it is {value}; {way_out}. Until then it stays as it was, and the other fields count");
-            host.problem(CONFIG_MAP_KEY, field, &message);
+        for (_, Fault { field, value, way_out, meanwhile }) in &self.faults {
+            host.problem(CONFIG_MAP_KEY, field, &format!("it is {value}; {way_out}. {meanwhile}"));
         }
         let refused = self.refused();
         for (target, why) in self.set(host, refused) {

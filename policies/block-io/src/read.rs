@@ -1,9 +1,9 @@
 //! Reads blocks, field by field.
 
-use qosm_sdk::{IoCostModel, IoLatency, IoLimits};
+use qosm_sdk::{IoCostModel, IoLatency, IoLimits, shown};
 use serde_json::{Map, Value};
 
-use crate::config::{ANNOTATION, Block, Cost, Fault, Kind, Share};
+use crate::config::{ANNOTATION, Block, Cost, Fault, Kind, Meanwhile, Share};
 
 /// Fields of `ioCfg` that apply to processes.
 pub(crate) const OF_SHARES: [&str; 5] = ["readBPS", "writeBPS", "readIOPS", "writeIOPS", "ioWeightPercent"];
@@ -29,8 +29,6 @@ const MOST: u64 = i64::MAX.unsigned_abs();
 pub(crate) const BLOCKS: usize = 64;
 /// Maximum number of invalid fields of a list that are named.
 pub(crate) const NAMED: usize = 4;
-/// Maximum length of a value in a message, in bytes.
-pub(crate) const SHOWN: usize = 100;
 /// Maximum length of a name in bytes: that of a file name.
 const NAME_BYTES: usize = 255;
 /// The weight of a new cgroup.
@@ -56,7 +54,9 @@ impl Faults {
     fn of_list(self, path: &str) -> impl Iterator<Item = Fault> {
         let Self { named, more } = self;
         let value = format!("wrong in these and {more} more fields");
-        let rest = (more > 0).then(|| fault(path.to_owned(), value, "those are named when these are mended"));
+        let rest = (more > 0).then(|| {
+            fault(path.to_owned(), value, "those are named when these are mended").counts(Meanwhile::WithoutIt)
+        });
         named.into_iter().chain(rest)
     }
 }
@@ -75,7 +75,13 @@ fn said<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
 
 /// Creates a fault.
 fn fault(field: String, value: impl ToString, way_out: impl Into<String>) -> Fault {
-    Fault { field, value: clip(value.to_string(), SHOWN), way_out: way_out.into() }
+    Fault { field, value: shown(value.to_string()), way_out: way_out.into(), meanwhile: Meanwhile::LastValue }
+}
+
+impl Fault {
+    fn counts(self, meanwhile: Meanwhile) -> Self {
+        Self { meanwhile, ..self }
+    }
 }
 
 /// The faults of fields that are neither `own` nor of another place.
@@ -83,20 +89,12 @@ fn unknown(fields: &Map<String, Value>, own: &[&str], elsewhere: &[&str], path: 
     let is_known = |field: &str| own.iter().chain(elsewhere).any(|known| known.eq_ignore_ascii_case(field));
     let others = fields.iter().filter(|(field, value)| !value.is_null() && !is_known(field));
     let fault = |(field, _): (&String, &Value)| {
-        let field = format!("{path}.{}", clip(field.clone(), SHOWN));
-        fault(field, "unknown and ignored", format!("the fields are {}", own.join(", ")))
+        let field = format!("{path}.{}", shown(field.as_str()));
+        let way_out = format!("the fields are {}", own.join(", "));
+        fault(field, "unknown and ignored", way_out).counts(Meanwhile::WithoutIt)
     };
     // More are not named.
     others.map(fault).take(NAMED).collect()
-}
-
-/// Cuts a text; values may be of any length, but messages may not.
-pub(crate) fn clip(mut text: String, bytes: usize) -> String {
-    if text.len() > bytes {
-        text.truncate(text.floor_char_boundary(bytes));
-        text.push('…');
-    }
-    text
 }
 
 /// `blkioQOS` of a class; `Err` names the field that is not an object.
@@ -111,13 +109,17 @@ fn of_class<'a>(fields: &'a Map<String, Value>, class: &str) -> Result<Option<&'
 
 /// The fault of a class that does not support blocks but has some.
 pub(crate) fn refused(fields: &Map<String, Value>, class: &str) -> Option<Fault> {
-    let given = of_class(fields, class).ok().flatten()?;
-    let is_enabled = said(given, "enable").and_then(Value::as_bool) == Some(true);
+    let given = match of_class(fields, class) {
+        Ok(given) => given?,
+        Err(fault) => return Some(fault.counts(Meanwhile::WithoutIt)),
+    };
+    let is_enabled = said(given, "enable").is_some_and(|enable| *enable != Value::Bool(false));
     let has_blocks = said(given, "blocks").and_then(Value::as_array).is_some_and(|blocks| !blocks.is_empty());
     let way_out = format!(
         "limits are of batch (beClass.blkioQOS) or of a pod: give pods of this class the annotation {ANNOTATION}, and leave it out here"
     );
-    (is_enabled && has_blocks).then(|| fault(format!("{class}.blkioQOS"), "enabled", way_out))
+    (is_enabled && has_blocks)
+        .then(|| fault(format!("{class}.blkioQOS"), "enabled", way_out).counts(Meanwhile::WithoutIt))
 }
 
 /// The blocks of a class; `None` if the class does not set `enable`.
@@ -166,13 +168,13 @@ pub(crate) fn blocks<T: Asks>(
     let left_out = items.len().saturating_sub(BLOCKS);
     if left_out > 0 {
         let value = format!("a list of {BLOCKS} blocks and {left_out} more, which do not count");
-        of_list.push(fault(path.to_owned(), value, format!("give at most {BLOCKS}")));
+        of_list.push(fault(path.to_owned(), value, format!("give at most {BLOCKS}")).counts(Meanwhile::WithoutIt));
     }
     let mut read = Vec::new();
     for (index, item) in items.iter().take(BLOCKS).enumerate() {
         match block(item, &format!("{path}[{index}]"), last, is_of_pod, &mut of_list) {
             Ok(block) => read.push(block),
-            Err(fault) => of_list.push(fault),
+            Err(fault) => of_list.push(fault.counts(Meanwhile::WithoutBlock)),
         }
     }
     faults.extend(of_list.of_list(path));

@@ -6,7 +6,6 @@ use std::fmt;
 use qosm_sdk::{IoDevice, IoDeviceInfo, IoVolume, PodId};
 
 use crate::config::{Block, Kind};
-use crate::read::clip;
 
 /// Maximum number of names that a message lists …
 const LISTED: usize = 8;
@@ -183,6 +182,15 @@ fn listed(names: impl Iterator<Item = String>) -> String {
     names.truncate(LISTED);
     let listed = names.join(", ");
     if left_out > 0 { format!("{listed} and {left_out} more") } else { listed }
+}
+
+/// Cuts a text, which may be of any length.
+fn clip(mut text: String, bytes: usize) -> String {
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes));
+        text.push('…');
+    }
+    text
 }
 
 #[cfg(test)]

@@ -56,12 +56,31 @@ fn a_field_that_cannot_be_is_a_problem_while_it_is_there() {
         let problems = run.tick(&strategy(1));
         let [KeyProblem { key, field, message }] = problems.as_slice() else { panic!("{problems:?}") };
         assert_eq!((key.as_str(), field.as_str()), (CONFIG_MAP_KEY, "beClass.blkioQOS.blocks[0].ioCfg.readBPS"));
-        assert!(message.starts_with("it is 1; ") && message.contains("it stays as it was"), "{message}");
+        assert!(message.starts_with("it is 1; ") && message.contains("its last valid value counts"), "{message}");
         assert_eq!(run.host.io_max(BATCH, SDB), Some(limits));
     }
     assert!(run.host.remarks.last().is_some_and(|remark| remark.target == BATCH && remark.knob == KNOB));
     assert_eq!(run.tick("{}"), []);
     assert_eq!(run.host.io_max(BATCH, SDB), None);
+}
+
+#[test]
+fn a_problem_says_what_counts_until_it_is_corrected() {
+    let blkio = |class: &str, text: &str| format!(r#"{{"{class}": {{"blkioQOS": {text}}}}}"#);
+    let disk = r#"{"enable": true, "blocks": [{"name": "sdb", "type": "disk"}]}"#;
+    for (strategy, field, meanwhile) in [
+        (blkio("beClass", disk), "beClass.blkioQOS.blocks[0].type", "Until then the block does not count"),
+        (blkio("beClass", r#"{"block": []}"#), "beClass.blkioQOS.block", "The other fields count"),
+        (blkio("beClass", "3"), "beClass.blkioQOS", "Until then its last valid value counts"),
+        (blkio("lsClass", "3"), "lsClass.blkioQOS", "The other fields count"),
+        (blkio("lsClass", &disk.replace("true", "1")), "lsClass.blkioQOS", "The other fields count"),
+    ] {
+        let problems = Run::new().tick(&strategy);
+        let [KeyProblem { field: named, message, .. }] = problems.as_slice() else {
+            panic!("{strategy}: {problems:?}")
+        };
+        assert!(named == field && message.contains(meanwhile), "{strategy}: {named}: {message}");
+    }
 }
 
 #[test]

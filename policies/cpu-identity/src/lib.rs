@@ -76,7 +76,9 @@ impl Policy for CpuIdentity {
     fn evaluate<H: Host>(&mut self, host: &mut H, _: Tick) -> Result<(), String> {
         self.read_strategy(host);
         for Fault { field, value, way_out } in &self.faults {
-            let message = format!("it is {value}; {way_out}. Until then it stays as it was");
+            let message = format!(
+                "it is {value}; {way_out}. Until then its last valid value counts, after a start as if it were left out"
+            );
             host.problem(protocol::CONFIG_MAP_KEY, field, &message);
         }
         let rule = Rule::new(&self.strategy, self.settings);
@@ -254,7 +256,7 @@ mod tests {
             (
                 r#"{"beClass": {"cpuQOS": {"enable": "no"}}}"#,
                 "beClass.cpuQOS.enable",
-                "it is \"no\"; write `true` or `false`. Until then it stays as it was",
+                "it is \"no\"; write `true` or `false`. Until then its last valid value counts, after a start as if it were left out",
             ),
         ] {
             for _ in 0..2 {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use qosm_sdk::shown;
 use serde_json::{Map, Value};
 
 use crate::config::{MAX_IDENTITY, MIN_IDENTITY};
@@ -156,7 +157,7 @@ fn read_policy(fields: &Map<String, Value>, last: CpuPolicy, faults: &mut Vec<Fa
     let word = match object(fields, "policies") {
         Ok(policies) => policies.and_then(|policies| field(policies, "cpuPolicy")),
         Err(value) => {
-            let (field, value) = ("policies".to_owned(), value.to_string());
+            let (field, value) = ("policies".to_owned(), shown(value.to_string()));
             faults.push(Fault { field, value, way_out: "give an object" });
             return last;
         }
@@ -167,7 +168,7 @@ fn read_policy(fields: &Map<String, Value>, last: CpuPolicy, faults: &mut Vec<Fa
             Some("groupIdentity" | "") => CpuPolicy::GroupIdentity,
             Some("coreSched") => CpuPolicy::CoreSched,
             _ => {
-                let (field, value) = ("policies.cpuPolicy".to_owned(), value.to_string());
+                let (field, value) = ("policies.cpuPolicy".to_owned(), shown(value.to_string()));
                 faults.push(Fault { field, value, way_out: "write `groupIdentity` or `coreSched`" });
                 last
             }
@@ -186,7 +187,7 @@ fn read_class(fields: &Map<String, Value>, class: Class, last: CpuQos, faults: &
         Ok(Some(given)) => given,
         Ok(None) => return CpuQos::default(),
         Err((field, value)) => {
-            faults.push(Fault { field, value: value.to_string(), way_out: "give an object" });
+            faults.push(Fault { field, value: shown(value.to_string()), way_out: "give an object" });
             return last;
         }
     };
@@ -216,7 +217,7 @@ impl Reader<'_> {
         let value = field(self.given, name).filter(|value| !value.is_null())?;
         parse(value).or_else(|| {
             let field = format!("{}.cpuQOS.{name}", self.key);
-            self.faults.push(Fault { field, value: value.to_string(), way_out });
+            self.faults.push(Fault { field, value: shown(value.to_string()), way_out });
             last
         })
     }

@@ -204,13 +204,13 @@ impl Classes {
         let key = class.key();
         if start >= end || end > ALL {
             return Err(format!(
-                "{key}: catRangeStartPercent {start} to catRangeEndPercent {end} is no range of ways; set a start below the end, \
-                 and an end of at most 100"
+                "{key}.resctrlQOS: catRangeStartPercent {start} to catRangeEndPercent {end} is no range of ways; set a start \
+                 below the end, and an end of at most 100"
             ));
         }
         if mba > ALL {
             return Err(format!(
-                "{key}: mbaPercent is {mba}, which is not within 0 to 100; 0 leaves the memory bandwidth alone"
+                "{key}.resctrlQOS.mbaPercent: it is {mba}, which is not within 0 to 100; 0 leaves the memory bandwidth alone"
             ));
         }
         Ok(Some(Shared { start, end, bandwidth: (mba > 0).then_some(mba) }))
@@ -287,17 +287,17 @@ mod tests {
         for (json, field) in [
             (
                 r#"{"beClass": {"catRangeStartPercent": 30}}"#,
-                "beClass: catRangeStartPercent 30 to catRangeEndPercent 30",
+                "beClass.resctrlQOS: catRangeStartPercent 30 to catRangeEndPercent 30",
             ),
             (
                 r#"{"lsClass": {"catRangeStartPercent": 80, "catRangeEndPercent": 20}}"#,
-                "lsClass: catRangeStartPercent 80",
+                "lsClass.resctrlQOS: catRangeStartPercent 80",
             ),
             (
                 r#"{"lsrClass": {"catRangeEndPercent": 101}}"#,
-                "lsrClass: catRangeStartPercent 0 to catRangeEndPercent 101",
+                "lsrClass.resctrlQOS: catRangeStartPercent 0 to catRangeEndPercent 101",
             ),
-            (r#"{"systemClass": {"mbaPercent": 101}}"#, "systemClass: mbaPercent is 101"),
+            (r#"{"systemClass": {"mbaPercent": 101}}"#, "systemClass.resctrlQOS.mbaPercent: it is 101"),
         ] {
             let classes = classes(json);
             let faults: Vec<String> = Class::EACH.into_iter().filter_map(|class| classes.shared(class).err()).collect();

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use qosm_sdk::shown;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Key of the cluster ConfigMap.
 pub const CONFIG_MAP_KEY: &str = "system-config";
@@ -122,7 +123,7 @@ impl Settings {
             Ok(fields) => fields,
             Err(error) => {
                 let way_out = format!("give a JSON object ({error})");
-                return (*last, vec![ConfigError { field: "", value: json.to_owned(), way_out }]);
+                return (*last, vec![ConfigError { field: "", value: shown(json), way_out }]);
             }
         };
         // Field names match in any letter case, and the last one counts, as in koordinator's decoder.
@@ -140,15 +141,15 @@ impl Settings {
                         u64::MAX => "give a whole number, 0 or more".to_owned(),
                         most => format!("give a whole number, {least} to {most}"),
                     };
-                    faults.push(ConfigError { field: name, value: value.to_string(), way_out });
+                    faults.push(ConfigError { field: name, value: shown(value.to_string()), way_out });
                     *of(&mut last.clone())
                 }
             };
         }
-        if let Some(value) = said(SCHED_FEATURES).filter(|value| value.as_object().is_some_and(|map| !map.is_empty())) {
+        if let Some(value) = said(SCHED_FEATURES).filter(|value| **value != json!({})) {
             let way_out =
                 "these lie in debugfs, which an agent does not reach: set them when the node boots".to_owned();
-            faults.push(ConfigError { field: SCHED_FEATURES, value: value.to_string(), way_out });
+            faults.push(ConfigError { field: SCHED_FEATURES, value: shown(value.to_string()), way_out });
         }
         (settings, faults)
     }

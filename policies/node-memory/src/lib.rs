@@ -87,7 +87,10 @@ impl Policy for NodeMemory {
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.read_config(host);
         for ConfigError { field, value, way_out } in &self.faults {
-            host.problem(CONFIG_MAP_KEY, field, &format!("it is {value}; {way_out}. Until then it stays as it was"));
+            let message = format!(
+                "it is {value}; {way_out}. Until then its last valid value counts, after a start as if it were left out"
+            );
+            host.problem(CONFIG_MAP_KEY, field, &message);
         }
         let is_alarmed = tick.cause == Cause::Alarm || !tick.alarms.is_empty();
         let left = self.short_for_usec.saturating_sub(tick.window_usec);

@@ -58,13 +58,23 @@ fn what_a_policy_cannot_use_of_the_strategy_is_a_problem_until_it_is_corrected()
     let wrong = facts(&json!({"watermarkScaleFactor": 5000}));
     let problem =
         "ConfigMap koordinator-system/slo-controller-config: system-config: watermarkScaleFactor: it is 5000; ";
-    plan(&wrong).says(1, &[&format!("problem: {problem}"), "Until then it stays as it was"]);
+    plan(&wrong).says(1, &[&format!("problem: {problem}"), "Until then its last valid value counts"]);
     let mut right = second(40);
     right["configMaps"] = facts(&json!({"watermarkScaleFactor": 150}))["configMaps"].clone();
     let lines = play(&wrong, &[second(40), right]).lines();
     let problems: Vec<usize> = lines.iter().map(|line| line["problems"].as_array().map_or(0, Vec::len)).collect();
     assert_eq!(problems, [1, 0, 0], "a line lists the new ones: {lines:#?}");
     assert!(lines[0]["problems"][0].as_str().unwrap().starts_with(problem), "{lines:#?}");
+}
+
+#[test]
+fn however_long_a_wrong_value_is_it_is_named_and_the_others_count() {
+    let long = "x".repeat(5000);
+    let planned = plan(&facts(&json!({"minFreeKbytesFactor": 100, "watermarkScaleFactor": long})));
+    assert_eq!(planned.decisions()[0]["knob"], "vm.min_free_kbytes", "{planned:#?}");
+    let message =
+        format!("system-config: watermarkScaleFactor: it is \"{}…; give a whole number, 10 to 400", &long[..99]);
+    planned.says(1, &[&message, "(policy node-memory)"]);
 }
 
 #[test]
