@@ -109,10 +109,11 @@ impl Reservation {
     }
 }
 
-/// A Kubernetes quantity of CPU in thousandths of a CPU, rounded up and capped as Kubernetes does; `None` if it is invalid or negative.
+/// A Kubernetes quantity of CPU in thousandths of a CPU, rounded up and capped as Kubernetes does; `None` if it is invalid or negative. Binary
+/// units, which nobody counts CPUs in, are invalid here.
 fn milli(amount: &Value) -> Option<u64> {
     let text = match amount {
-        Value::String(text) => text.trim().to_owned(),
+        Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
@@ -120,6 +121,8 @@ fn milli(amount: &Value) -> Option<u64> {
         b'k' => (&text[..text.len() - 1], 6),
         b'M' => (&text[..text.len() - 1], 9),
         b'G' => (&text[..text.len() - 1], 12),
+        b'T' => (&text[..text.len() - 1], 15),
+        b'P' => (&text[..text.len() - 1], 18),
         b'm' => (&text[..text.len() - 1], 0),
         b'u' => (&text[..text.len() - 1], -3),
         b'n' => (&text[..text.len() - 1], -6),
@@ -282,6 +285,7 @@ mod tests {
             (r#"{"resources": {"cpu": "1k"}}"#, 1_000_000, ""),
             (r#"{"resources": {"cpu": "1500u"}}"#, 2, ""),
             (r#"{"resources": {"cpu": "1M"}}"#, 1_000_000_000, ""),
+            (r#"{"resources": {"cpu": "3T"}}"#, 3_000_000_000_000_000, ""),
             (r#"{"resources": {"cpu": "0.0100e2"}}"#, 1_000, ""),
             (r#"{"resources": {"cpu": "00012.3456"}}"#, 12_346, ""),
             (r#"{"resources": {"cpu": "0e999"}}"#, 0, ""),
@@ -314,6 +318,7 @@ mod tests {
             (r#"{"resources": {"cpu": ""}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "."}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "NaN"}}"#, "resources.cpu"),
+            (r#"{"resources": {"cpu": " 3"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "1e"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "1e--4"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": 1e400}}"#, ""),

@@ -39,7 +39,6 @@ pub mod amounts;
 pub mod batch;
 pub mod class;
 pub mod config;
-mod cpulist;
 pub mod decimal;
 mod duration;
 pub mod enforce;

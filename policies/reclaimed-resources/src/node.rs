@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use cpu_sets::CpuSet;
 use serde_json::{Map, Value};
 
 use crate::amounts::Amounts;
 use crate::class::PriorityClass;
-use crate::cpulist;
 use crate::decimal::Decimal;
 use crate::finding::Finding;
 use crate::json::{self, Fault};
@@ -102,8 +102,11 @@ impl Reservation {
         match json::field(&fields, "reservedCPUs") {
             None => {}
             Some(Value::String(cpus)) if cpus.trim_ascii().is_empty() => {}
-            Some(value) => match value.as_str().and_then(cpulist::count) {
-                Some(count) => reservation.amounts.cpu_milli = count.saturating_mul(1000),
+            Some(value) => match value.as_str().and_then(|cpus| CpuSet::parse(cpus).ok()) {
+                Some(cpus) => {
+                    let count = u64::try_from(cpus.len()).unwrap_or(u64::MAX);
+                    reservation.amounts.cpu_milli = count.saturating_mul(1000);
+                }
                 None => {
                     let message = format!("is {}, which is no cpulist; write e.g. \"0-3,8\"", json::shown(value));
                     report(Fault::new("reservedCPUs", message));
@@ -217,8 +220,10 @@ fn annotation(
     json::parse(annotations.get(name)?).map_err(|fault| findings.push(Finding::new(name, fault))).ok()
 }
 
-fn quantity(fields: &Map<String, Value>, name: &str) -> Result<Quantity, Fault> {
-    let Some(value) = json::field(fields, name) else { return Ok(Quantity::default()) };
+/// A resource's quantity. In Go the names of resources are keys of a map, which match letter by letter.
+fn quantity(resources: &Map<String, Value>, name: &str) -> Result<Quantity, Fault> {
+    let value = resources.get(name).filter(|value| !value.is_null());
+    let Some(value) = value else { return Ok(Quantity::default()) };
     Quantity::read(value).map_err(|error| Fault::new(name, format!("is {}, which {error}", json::shown(value))))
 }
 
@@ -237,6 +242,8 @@ mod tests {
         for (text, cpu, memory, policy) in [
             (r#"{"resources":{"cpu":"4","memory":"2Gi"}}"#, 4000, 2 * GIB, ApplyPolicy::Default),
             (r#"{"resources":{"cpu":1.5}}"#, 1500, 0, ApplyPolicy::Default),
+            (r#"{"resources":{"CPU":"3","Memory":"1Gi"}}"#, 0, 0, ApplyPolicy::Default),
+            (r#"{"reservedCPUs":"0-1, 4"}"#, 3000, 0, ApplyPolicy::Default),
             (r#"{"resources":{"memory":1024}}"#, 0, 1024, ApplyPolicy::Default),
             (r#"{"reservedCPUs":"0-3"}"#, 4000, 0, ApplyPolicy::Default),
             (r#"{"resources":{"cpu":"9","memory":"1Gi"},"reservedCPUs":"0-1"}"#, 2000, GIB, ApplyPolicy::Default),
@@ -270,6 +277,7 @@ mod tests {
             ),
             (r#"{"resources":{"cpu":"1","memory":"1kb"}}"#, 1000, 0, "field resources.memory is `\"1kb\"`"),
             (r#"{"resources":{"cpu":"3"},"reservedCPUs":"3-1"}"#, 3000, 0, "field reservedCPUs is `\"3-1\"`"),
+            (r#"{"resources":{"cpu":"3"},"reservedCPUs":"0-65536"}"#, 3000, 0, "field reservedCPUs is `\"0-65536\"`"),
             (r#"{"resources":{"cpu":"3"},"reservedCPUs":4}"#, 3000, 0, "field reservedCPUs is `4`"),
             (r#"{"reservedCPUs":"0","applyPolicy":"Never"}"#, 1000, 0, "field applyPolicy is `\"Never\"`"),
         ] {

@@ -21,7 +21,7 @@ const LAYERS: [(&str, &[&str]); 39] = [
     ("qosm-build", &[]),
     ("qosm-sdk", &[]),
     ("xtask", &["qosm-build"]),
-    // Shared by two policies.
+    // Shared by three policies.
     ("cpu-sets", &[]),
     // Policies depend on the SDK.
     ("be-suppress", &["cpu-sets", "qosm-sdk"]),
@@ -31,7 +31,7 @@ const LAYERS: [(&str, &[&str]); 39] = [
     ("cpu-topology", &["cpu-sets", "qosm-sdk"]),
     ("eviction", &["qosm-sdk"]),
     ("llc-mba", &["qosm-sdk"]),
-    ("reclaimed-resources", &["qosm-sdk"]),
+    ("reclaimed-resources", &["cpu-sets", "qosm-sdk"]),
     ("memory-locality", &["qosm-sdk"]),
     ("memory-qos", &["qosm-sdk"]),
     ("node-memory", &["qosm-sdk"]),
