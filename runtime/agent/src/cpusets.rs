@@ -140,7 +140,7 @@ impl Cpusets {
     ) -> Option<PodId> {
         // A cpuset that cannot be read changes nothing.
         let cpus = host.cpuset_cpus(Target::Container(id)).ok()?;
-        let exclusive = exclusive_cpus(host, pods, id, cpus.as_deref());
+        let exclusive = self.exclusive_cpus(host, pods, id, cpus.as_deref());
         self.note(Target::Container(id), cpus);
         // CPUs that a policy chose are not exclusive, even if their number is what the container asks for.
         if is_narrowed(Target::Container(id)) {
@@ -197,13 +197,26 @@ impl Cpusets {
     }
 }
 
-/// Number of CPUs that the kubelet's static CPU manager gave to a container exclusively: the container qualifies, and its cpuset has
-/// exactly as many CPUs as it asks for.
-fn exclusive_cpus(host: &Host, pods: &PodTable, id: ContainerId, cpus: Option<&[u32]>) -> Option<u32> {
-    let (entry, place) = pods.owner(id)?;
-    let limit = pinnable_cpus(&entry.pod, place)?;
-    let cpus = u32::try_from(cpus?.len()).ok()?;
-    (cpus == limit && cpus < host.cpus()).then_some(cpus)
+impl Cpusets {
+    /// Number of CPUs that the kubelet's static CPU manager gave to a container exclusively: the container qualifies, its cpuset has exactly
+    /// as many CPUs as it asks for, and the manager's state names it. While that cannot be read, no other container may have the same set.
+    fn exclusive_cpus(&self, host: &mut Host, pods: &PodTable, id: ContainerId, cpus: Option<&[u32]>) -> Option<u32> {
+        let (entry, place) = pods.owner(id)?;
+        let limit = pinnable_cpus(&entry.pod, place)?;
+        let cpus = cpus?;
+        let count = u32::try_from(cpus.len()).ok()?;
+        if count != limit || count >= host.cpus() {
+            return None;
+        }
+        let is_own = match host.cpu_manager_state() {
+            Ok(Some(state)) => state.names(&entry.pod, entry.pod.containers.get(place)?),
+            Ok(None) | Err(_) => {
+                let is_others = |target: Target| matches!(target, Target::Container(other) if other != id);
+                !self.sets.iter().any(|(&target, set)| is_others(target) && **set == *cpus)
+            }
+        };
+        is_own.then_some(count)
+    }
 }
 
 #[cfg(test)]
@@ -233,7 +246,11 @@ mod tests {
     }
 
     fn node(version: &str, pods: &[Value], cgroups: &[Value]) -> Replay {
-        let facts = json!({"host": {"cgroup": version, "cpus": 8}, "pods": pods, "cgroups": cgroups});
+        managed(&json!({"cgroup": version, "cpus": 8}), pods, cgroups)
+    }
+
+    fn managed(host: &Value, pods: &[Value], cgroups: &[Value]) -> Replay {
+        let facts = json!({"host": host, "pods": pods, "cgroups": cgroups});
         let facts: Facts = serde_json::from_value(facts).unwrap();
         let mut replay =
             Replay::new(&facts, Default::default(), Engine::new().unwrap(), Vec::new(), Mode::Plan).unwrap();
@@ -269,6 +286,26 @@ mod tests {
             let replay = node(version, &[pod("pinned", "3500m")], &[files("pinned", version, "2-5")]);
             assert_eq!(seen(replay.agent()).0, None, "{version}");
         }
+    }
+
+    #[test]
+    fn shared_cpus_are_nobodys_own_even_if_there_are_as_many_as_a_container_asks_for() {
+        let state = |policy: &str, owner: &str| json!({"policyName": policy, "defaultCpuSet": "0-1,6-7", "entries": {owner: {"app": "2-5"}}, "checksum": 1});
+        for (state, expected) in [
+            (state("static", "u-pinned"), Some(4)),
+            (state("static", "u-web"), None),
+            (json!({"policyName": "none", "defaultCpuSet": "", "checksum": 1}), None),
+            (Value::Null, Some(4)),
+        ] {
+            let host = json!({"cgroup": "v2", "cpus": 8, "cpuManagerState": state});
+            let replay = managed(&host, &[pod("pinned", "4"), pod("web", "1500m")], &[files("pinned", "v2", "2-5")]);
+            assert_eq!(seen(replay.agent()).0, expected, "{state}");
+        }
+        // Without the kubelet's state, a set that others have too is shared.
+        let sets = [files("pinned", "v2", "2-5"), files("web", "v2", "2-5")];
+        let mut replay = node("v2", &[pod("pinned", "4"), pod("web", "1500m")], &sets);
+        play(&mut replay, &[]);
+        assert_eq!(seen(replay.agent()).0, None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use qosm_model::cpu_topology::{Cpu, CpuManager};
 use qosm_model::knob::Target;
+use qosm_model::pod::{Container, ContainerCgroup, Pod};
 use serde_json::Value;
 
 use crate::backend::{Area, Backend as _};
@@ -99,6 +100,17 @@ impl CpuManagerState {
         exclusive.retain(|(_, cpus)| !cpus.is_empty());
         exclusive.sort();
         Ok(Self { manager, exclusive })
+    }
+
+    /// Whether the manager assigned CPUs to this container exclusively.
+    pub fn names(&self, pod: &Pod, container: &Container) -> bool {
+        self.exclusive.iter().any(|(owner, _)| match owner {
+            CpuOwner::Named { pod_uid, container: name } => *pod_uid == pod.uid && *name == container.name,
+            CpuOwner::Runtime(id) => match &container.cgroup {
+                ContainerCgroup::Runtime(known) => known.split_once("://").map_or(known.as_str(), |(_, id)| id) == id,
+                _ => false,
+            },
+        })
     }
 }
 

@@ -123,8 +123,12 @@ impl Host {
         let base = self.page_size().0;
         let mut sums: Vec<(NumaId, u64)> = Vec::new();
         let numbers: Vec<_> = text.split(|&byte| byte == b'\n').filter_map(parse::number).collect();
+        if numbers.is_empty() {
+            let why = "Linux has it since 5.10; before, pages are counted by process, and there is none".to_owned();
+            return Err(HostError::Unsupported { what: "memory.numa_stat".to_owned(), why });
+        }
         // Processes outside this PID namespace have the number 0.
-        if !numbers.is_empty() && numbers.iter().all(|&pid| pid == 0) {
+        if numbers.iter().all(|&pid| pid == 0) {
             let why = "Linux has it since 5.10; before, counting pages needs the node's PID namespace".to_owned();
             return Err(HostError::Unsupported { what: "memory.numa_stat".to_owned(), why });
         }
