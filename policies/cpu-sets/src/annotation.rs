@@ -17,6 +17,9 @@ pub const SYSTEM_QOS: &str = "node.koordinator.sh/system-qos-resource";
 /// Pod annotation: the scheduler's choice of CPUs and NUMA nodes. Source: koordinator `apis/extension/numa_aware.go`.
 pub const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 
+/// Maximum length of an annotation in bytes. A pod's owner may write 256 KiB, which would take the time of an evaluation.
+const MAX_BYTES: usize = 4096;
+
 /// An annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnnotationError {
@@ -44,8 +47,12 @@ impl std::error::Error for AnnotationError {}
 ///
 /// # Errors
 ///
-/// Fails if the text is not a JSON object of this shape.
+/// Fails if the text is not a JSON object of this shape, or has more than 4096 bytes.
 pub fn read<T: DeserializeOwned>(key: &'static str, text: &str, names: &[&str]) -> Result<T, AnnotationError> {
+    if text.len() > MAX_BYTES {
+        let fault = format!("it has {} bytes, and {MAX_BYTES} are read", text.len());
+        return Err(AnnotationError { key, field: "", fault });
+    }
     let fields = serde_json::from_str(text).map(|fields| Value::Object(with_names(fields, names)));
     let read = fields.and_then(serde_json::from_value);
     read.map_err(|error| AnnotationError { key, field: "", fault: error.to_string() })
@@ -313,6 +320,7 @@ mod tests {
             (r#"{"reservedCPUs": 3, "resources": {"cpu": "3"}}"#, "reservedCPUs"),
             (r#"{"resources": "3"}"#, "resources"),
             (r#"{"reservedCPUs": "3-1"}"#, "reservedCPUs"),
+            (&format!(r#"{{"reservedCPUs": "{}"}}"#, "0-3,".repeat(1024)), ""),
             (r#"{"resources": {"cpu": "many"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "-1"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": ""}}"#, "resources.cpu"),

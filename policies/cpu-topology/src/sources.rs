@@ -50,6 +50,8 @@ struct Known {
     asks: bool,
     /// Faults in the pod's annotations, until they are corrected.
     faults: BTreeSet<String>,
+    /// The annotations as last read, which are parsed once.
+    texts: [Option<String>; 4],
 }
 
 impl Sources {
@@ -69,6 +71,7 @@ impl Sources {
                         spec: Spec::default(),
                         asks: false,
                         faults: BTreeSet::new(),
+                        texts: [const { None }; 4],
                     };
                     self.pods.insert(known.facts.id, known);
                 }
@@ -220,6 +223,12 @@ impl Sources {
 
 impl Known {
     fn read(&mut self, annotations: &[(String, String)]) {
+        let texts = [RESOURCE_STATUS, RESOURCE_SPEC, NUMA_SPEC, CPUSET_SCHEDULER]
+            .map(|key| value(annotations, key).map(str::to_owned));
+        if self.is_read && texts == self.texts {
+            return;
+        }
+        self.texts = texts;
         self.faults.clear();
         match value(annotations, RESOURCE_STATUS).map_or(Ok(ResourceStatus::default()), ResourceStatus::parse) {
             Ok(status) => (self.status, self.is_read) = (status, true),

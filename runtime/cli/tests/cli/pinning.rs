@@ -65,9 +65,16 @@ fn what_owners_of_pods_wrote_ends_no_evaluation() {
             "spec": {"containers": [{"name": "app"}]},
         })
     };
+    let wide = |name: &str| {
+        let mut pod = bad(name, "");
+        let status = json!({"cpuset": vec!["0-8191"; 400].join(",")}).to_string();
+        pod["metadata"]["annotations"] = json!({"scheduling.koordinator.sh/resource-status": status});
+        pod
+    };
+    let wide: Vec<Value> = (0..100).map(|number| wide(&format!("wide-{number}"))).collect();
     let long = [bad("long", &"x".repeat(5000)), bad("longer", &format!("Full\n{}", "é".repeat(5000)))];
     let many: Vec<Value> = (0..300).map(|number| bad(&format!("bad-{number}"), "Whole")).collect();
-    for bad in [long.to_vec(), many] {
+    for bad in [long.to_vec(), many, wide] {
         let count = bad.len();
         let pods: Vec<Value> = std::iter::once(asking("db")).chain(bad).collect();
         let planned = plan(&json!({"host": {"cpus": 8}, "pods": pods, "policies": [{"name": "cpu-topology"}]}));
