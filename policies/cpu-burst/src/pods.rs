@@ -3,8 +3,8 @@
 use std::collections::BinaryHeap;
 
 use qosm_sdk::{
-    Alarm, Bandwidth, ContainerId, ContainerKind, ContainerState, CpuSample, Pod as NewPod, PodId, QosClass, Target,
-    Trigger,
+    Alarm, Bandwidth, ContainerId, ContainerKind, ContainerState, CpuSample, KubeQos, Pod as NewPod, PodId, QosClass,
+    Target, Trigger,
 };
 
 use crate::limiter::Bucket;
@@ -408,8 +408,9 @@ fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
     if reserves {
         // The API server defaults an unset request to the limit; a directory of manifests does not.
         let asked = |container: &qosm_sdk::Container| container.cpu_request_milli.or(container.cpu_limit_milli);
-        // The pod may be LSE or LSR by its pod-level resources alone; their request equals their limit then.
-        let of_pod = match pod.cpu_limit_milli {
+        // The pod may be LSE or LSR by its pod-level resources alone. Only of a Guaranteed pod the request is known to equal the limit: what
+        // others write as their limit is given to nobody.
+        let of_pod = match pod.cpu_limit_milli.filter(|_| pod.kube_qos == KubeQos::Guaranteed) {
             Some(limit) if pod.containers.iter().any(|container| asked(container).is_none()) => {
                 limit.saturating_add(pod.cpu_overhead_milli)
             }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use qosm_sdk::shown;
+
 use crate::feature::Feature;
 
 /// Label: the pod may be evicted by the features that require this label; only the exact value `true` counts.
@@ -98,6 +100,9 @@ pub struct Marks {
     pub class: Option<PriorityClass>,
 }
 
+/// Maximum length of the list of features in bytes. A pod's owner may write 256 KiB, which would take the time of an evaluation.
+const MAX_BYTES: usize = 4096;
+
 /// A label or annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkError {
@@ -124,22 +129,23 @@ impl Marks {
     /// Source: koordinator `apis/extension/evict.go`, `pkg/koordlet/qosmanager/plugins/util/evict.go`.
     pub fn parse(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> (Self, Vec<MarkError>) {
         let mut errors = Vec::new();
-        let mut wrong = |key, value: &str, way_out| errors.push(MarkError { key, value: value.to_owned(), way_out });
+        let mut wrong = |key, value: &str, way_out| errors.push(MarkError { key, value: shown(value), way_out });
         let mut marks =
             Self { is_enabled: labels.get(ENABLED).is_some_and(|value| value == "true"), ..Self::default() };
         if let Some(value) = labels.get(ENABLED).filter(|value| !matches!(value.as_str(), "true" | "false")) {
             wrong(ENABLED, value, "write \"true\"; as it is, the pod is not evicted by features that ask for it");
         }
         if let Some(text) = annotations.get(POLICY) {
-            let names: Result<Option<Vec<Option<String>>>, _> = serde_json::from_str(text);
-            if names.is_err() {
+            let names: Option<Option<Vec<Option<String>>>> =
+                (text.len() <= MAX_BYTES).then(|| serde_json::from_str(text).ok()).flatten();
+            if names.is_none() {
                 wrong(
                     POLICY,
                     text,
                     "write a JSON list of features, [\"MemoryEvict\"]; as it is, no feature may evict the pod",
                 );
             }
-            let names: Vec<_> = names.ok().flatten().unwrap_or_default().into_iter().flatten().collect();
+            let names: Vec<_> = names.flatten().unwrap_or_default().into_iter().flatten().collect();
             let named = |feature: &Feature| names.iter().any(|name| name == feature.name());
             if let Some(name) =
                 names.iter().find(|name| Feature::EACH.iter().all(|feature| feature.name() != name.as_str()))

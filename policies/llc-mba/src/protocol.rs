@@ -64,7 +64,7 @@ const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
                 "description": "start and end, in percent of the ways"
             }}},
             "schemataPerCache": {
-                "type": "array", "items": {"type": "object"},
+                "type": "array", "maxItems": 128, "items": {"type": "object"},
                 "description": "caches that differ: cacheID and range"
             }
         }
@@ -78,7 +78,7 @@ const POD_SCHEMA: &str = r#"{"type": "object", "properties": {
                 "description": "in percent; 0 = not set"
             }}},
             "schemataPerCache": {
-                "type": "array", "items": {"type": "object"},
+                "type": "array", "maxItems": 128, "items": {"type": "object"},
                 "description": "caches that differ: cacheID and percent"
             }
         }

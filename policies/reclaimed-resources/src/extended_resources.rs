@@ -58,6 +58,9 @@ pub(crate) struct BatchResources {
     pub(crate) memory_limit: Option<u64>,
 }
 
+/// Maximum length of the annotation in bytes: a pod's owner may write 256 KiB, which would take the time of an evaluation.
+const MAX_BYTES: usize = 8192;
+
 /// Batch resources of a pod's containers, by container name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resources {
@@ -113,6 +116,9 @@ impl Resources {
 
     /// Reads the annotation. A negative amount counts as none, and is added to `faults`.
     fn parse(text: &str, names: &ResourceNames, faults: &mut Vec<Fault>) -> Result<Self, Fault> {
+        if text.len() > MAX_BYTES {
+            return Err(Fault::new("", format!("has {} bytes, and {MAX_BYTES} are read", text.len())));
+        }
         let fields = json::parse(text)?;
         let mut resources = Self { is_annotated: true, ..Self::default() };
         for (name, value) in json::object(&fields, "containers")?.into_iter().flatten() {

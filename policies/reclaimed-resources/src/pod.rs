@@ -112,9 +112,15 @@ impl Pod {
     }
 }
 
+/// Maximum length of that annotation in bytes: a pod's owner may write 256 KiB, which would take the time of an evaluation.
+const MAX_STATUS_BYTES: usize = 4096;
+
 /// The NUMA nodes in the annotation `scheduling.koordinator.sh/resource-status`; empty if it cannot be read, as for a pod without NUMA
 /// placement. Negative and repeated numbers are ignored.
 pub fn numa_nodes(resource_status: &str) -> Vec<u32> {
+    if resource_status.len() > MAX_STATUS_BYTES {
+        return Vec::new();
+    }
     let Ok(fields) = crate::json::parse(resource_status) else { return Vec::new() };
     let Ok(Some(items)) = crate::json::list(&fields, "numaNodeResources") else { return Vec::new() };
     let mut nodes: Vec<u32> = items
