@@ -233,13 +233,16 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.len() <= MAX_LENGTH && name.bytes().all(fits) && name.bytes().any(|byte| byte.is_ascii_alphanumeric())
 }
 
+/// Maximum number of misspelt keys of a kind that are named: a pod's owner may write thousands.
+const NAMED: usize = 4;
+
 fn check_class(read: &mut Read<Pod>, origin: &str) {
     let object = format!("pod {}", read.object.key());
-    for (written, meant) in read.object.misspelt_keys() {
+    for (written, meant) in read.object.misspelt_keys().into_iter().take(NAMED) {
         let message = format!("ignored: keys are compared letter by letter; write {meant} (in {origin})");
         read.problems.push(Problem { object: object.clone(), field: Some(written), message });
     }
-    for (written, meant) in read.object.slips() {
+    for (written, meant) in read.object.slips().into_iter().take(NAMED) {
         let message = format!("ignored: qosm does not read this key; did you mean `qosm.io/{meant}`? (in {origin})");
         read.problems.push(Problem { object: object.clone(), field: Some(format!("annotation {written}")), message });
     }

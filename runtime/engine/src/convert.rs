@@ -13,6 +13,7 @@ use qosm_model::column::{BandwidthSample, CpuSample, MemorySample, NodeSample, P
 use qosm_model::cpus::CpuSet;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::numa::{MigrationSample, MigrationState, NumaId, NumaNode, NumaSample};
+use qosm_model::object::labels as object_labels;
 use qosm_model::pod::{
     Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, KubeQos, Pod, PodId, QosClass, Tier,
 };
@@ -98,9 +99,7 @@ pub(crate) struct PodParts<'a> {
 
 impl<'a> PodParts<'a> {
     pub(crate) fn of(views: &[PodView<'a>]) -> Self {
-        let labels = |view: &PodView<'a>| {
-            view.pod.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>()
-        };
+        let labels = |view: &PodView<'a>| object_labels(view.pod).collect::<Vec<_>>();
         let resources = |view: &PodView<'a>| {
             view.pod
                 .containers

@@ -504,22 +504,6 @@ pub enum Rule {
         /// The limit.
         limit: usize,
     },
-    /// A single text is too long.
-    #[error("its {what} has {size}, and {limit} are allowed")]
-    TextTooLong {
-        /// The purpose of the text.
-        what: &'static str,
-        /// Size of the text.
-        size: Bytes,
-        /// The limit.
-        limit: Bytes,
-    },
-    /// All texts of the call together are too long.
-    #[error("it stages more than {limit} of text")]
-    TooMuchText {
-        /// The limit.
-        limit: Bytes,
-    },
     /// A number that no kernel interface accepts.
     #[error("its {what} is {value}, which no cgroup file can hold")]
     OutOfRange {

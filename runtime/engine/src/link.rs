@@ -428,7 +428,7 @@ impl page_migration::Host for Host {
         reason: String,
     ) -> wasmtime::Result<()> {
         let (transaction, _) = self.control(Interface::PageMigration, types::Target::Container(container))?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         let nodes = |nodes: Vec<u32>| nodes.into_iter().map(NumaId).collect();
         let migration =
             Migration { container: ContainerId(container), from: nodes(from), to: nodes(to), token, reason };
@@ -547,14 +547,14 @@ impl cpu_bandwidth::Host for Host {
     fn set_quota(&mut self, target: types::Target, quota: Option<u64>, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuBandwidth, target)?;
         let value = quota.map_or(Ok(Value::Max), |quota| number("quota", quota))?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::CfsQuota, value, &reason)?)
     }
 
     fn set_burst(&mut self, target: types::Target, burst: u64, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuBandwidth, target)?;
         let value = number("burst", burst)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::CfsBurst, value, &reason)?)
     }
 
@@ -572,7 +572,7 @@ impl cpu_bandwidth::Host for Host {
 impl cpu_weight::Host for Host {
     fn set_weight(&mut self, target: types::Target, weight: u32, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuWeight, target)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::CpuWeight, Value::Number(weight.into()), &reason)?)
     }
 
@@ -583,13 +583,13 @@ impl cpu_weight::Host for Host {
 
     fn set_shares(&mut self, target: types::Target, shares: u32, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuWeight, target)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::CpuWeight, Value::Shares(shares.into()), &reason)?)
     }
 
     fn set_idle(&mut self, container: u32, idle: bool, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuWeight, types::Target::Container(container))?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::CpuIdle, Value::Number(idle.into()), &reason)?)
     }
 
@@ -607,7 +607,7 @@ impl cpu_identity::Host for Host {
 
     fn set_identity(&mut self, target: types::Target, identity: i8, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuIdentity, target)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::BvtWarp, Value::Number(identity.into()), &reason)?)
     }
 
@@ -623,7 +623,7 @@ impl cpu_identity::Host for Host {
 
     fn set_core_group(&mut self, container: u32, group: u64, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::CpuIdentity, types::Target::Container(container))?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         let group = Value::Number(i64::try_from(group).unwrap_or(i64::MAX));
         Ok(transaction.acquire(target, Knob::CoreGroup, group, &reason)?)
     }
@@ -638,7 +638,7 @@ impl cpuset::Host for Host {
     fn set_memory_nodes(&mut self, container: u32, nodes: Vec<u32>, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::Cpuset, types::Target::Container(container))?;
         let value = convert::node_mask(&nodes)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::CpusetMems, value, &reason)?)
     }
 
@@ -650,7 +650,7 @@ impl cpuset::Host for Host {
     fn set_cpus(&mut self, target: types::Target, cpus: Vec<u32>, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::Cpuset, target)?;
         let value = convert::cpu_set(&cpus)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::CpusetCpus, value, &reason)?)
     }
 
@@ -664,7 +664,7 @@ impl memory_limit::Host for Host {
     fn set(&mut self, target: types::Target, bytes: Option<u64>, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::MemoryLimit, target)?;
         let value = bytes.map_or(Ok(Value::Max), |bytes| number("memory limit", bytes))?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, Knob::MemoryMax, value, &reason)?)
     }
 
@@ -678,7 +678,7 @@ impl node_knobs::Host for Host {
     fn set(&mut self, knob: node_knobs::Knob, value: u64, reason: String) -> wasmtime::Result<()> {
         let transaction = self.transaction(Interface::NodeKnobs)?;
         let value = number("setting of the node", value)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(Target::Node, convert::node_knob::of(knob), value, &reason)?)
     }
 
@@ -707,7 +707,7 @@ impl memory_protection::Host for Host {
     ) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::MemoryProtection, target)?;
         let wanted = convert::protection(&protection)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         for (knob, value) in wanted {
             match value {
                 Some(value) => transaction.acquire(target, knob, value, &reason)?,
@@ -735,7 +735,7 @@ impl resctrl_allocation::Host for Host {
         reason: String,
     ) -> wasmtime::Result<()> {
         let transaction = self.transaction(Interface::ResctrlAllocation)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         let class = convert::resctrl::name(&class)?;
         let shares = convert::resctrl::shares(&class, &share, &domains)?;
         Ok(transaction.define_class(class, shares, reason)?)
@@ -748,7 +748,7 @@ impl resctrl_allocation::Host for Host {
 
     fn assign(&mut self, target: types::Target, class: String, reason: String) -> wasmtime::Result<()> {
         let (transaction, target) = self.control(Interface::ResctrlAllocation, target)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.assign_class(target, convert::resctrl::name(&class)?, reason)?)
     }
 
@@ -768,7 +768,7 @@ impl node_resource::Host for Host {
         let transaction = self.transaction(Interface::NodeResource)?;
         let name = convert::resource::name(&name)?;
         let offer = convert::resource::offer(&name, &offer)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.publish(name, offer, reason)?)
     }
 

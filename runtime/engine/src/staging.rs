@@ -383,12 +383,11 @@ impl Transaction {
     /// Stages the eviction of a pod.
     pub(crate) fn evict(&mut self, wanted: Eviction) -> Result<(), Rule> {
         self.require(Target::Pod(wanted.pod))?;
-        let reason = self.text("reason of an eviction", wanted.reason)?;
-        if !is_event_reason(&reason) {
-            return Err(Rule::EventReason { reason: cut(reason, Bytes(128)) });
+        if !is_event_reason(&wanted.reason) {
+            return Err(Rule::EventReason { reason: printable(cut(wanted.reason, Bytes(128))) });
         }
-        let message = self.text("message of an eviction", wanted.message)?;
-        self.push(Setting::Evict(Eviction { reason, message, ..wanted }))
+        let message = self.text(wanted.message);
+        self.push(Setting::Evict(Eviction { message, ..wanted }))
     }
 
     /// Stages the withdrawal of this policy's request to evict a pod, made by this instance or an earlier one.
@@ -427,51 +426,39 @@ impl Transaction {
     }
 
     /// The shared copy of a reason.
-    pub(crate) fn reason(&mut self, reason: String) -> Result<Arc<str>, Rule> {
+    pub(crate) fn reason(&mut self, reason: String) -> Arc<str> {
+        let reason = cut(reason, self.limits.text);
         if *self.last_reason != *reason {
             self.last_reason = match self.reasons.get(reason.as_str()) {
                 Some(known) => Arc::clone(known),
-                None => self.new_reason(reason)?,
+                None => self.new_reason(reason),
             };
         }
-        Ok(Arc::clone(&self.last_reason))
+        Arc::clone(&self.last_reason)
     }
 
-    fn new_reason(&mut self, reason: String) -> Result<Arc<str>, Rule> {
-        let reason: Arc<str> = self.text("reason", reason)?.into();
+    fn new_reason(&mut self, reason: String) -> Arc<str> {
+        let reason: Arc<str> = self.text(reason).into();
         if self.reasons.insert(Arc::clone(&reason)) {
             self.reasons_size += reason.len();
         }
-        Ok(reason)
+        reason
     }
 
-    /// Charges a text to the call and replaces its control characters, since it is shown on terminals and in logs.
-    pub(crate) fn text(&mut self, what: &'static str, text: String) -> Result<String, Rule> {
-        let limit = self.limits.text;
-        if text.len() > words(limit) {
-            return Err(Rule::TextTooLong { what, size: Bytes(text.len() as u64), limit });
-        }
-        self.charge(text.len())?;
-        Ok(printable(text))
+    /// Charges a text to the call and replaces its control characters, since it is shown on terminals and in logs. A text beyond a limit is
+    /// cut: it may hold what a pod's owner or an operator wrote, which must not stop the policy.
+    pub(crate) fn text(&mut self, text: String) -> String {
+        let text = cut(text, self.limits.text);
+        let length = text.len();
+        let text = cut(text, Bytes(self.text_left as u64));
+        self.text_left = self.text_left.saturating_sub(text.len());
+        if text.len() < length { printable(text) + "…" } else { printable(text) }
     }
 
     /// Like [`Self::text`] for a text of several lines, whose line breaks stay.
-    fn lines(&mut self, what: &'static str, text: String) -> Result<String, Rule> {
-        if !text.contains('\n') {
-            return self.text(what, text);
-        }
-        let limit = self.limits.text;
-        if text.len() > words(limit) {
-            return Err(Rule::TextTooLong { what, size: Bytes(text.len() as u64), limit });
-        }
-        self.charge(text.len())?;
-        let lines: Vec<String> = text.split('\n').map(|line| printable(line.to_owned())).collect();
-        Ok(lines.join("\n"))
-    }
-
-    fn charge(&mut self, length: usize) -> Result<(), Rule> {
-        self.text_left = self.text_left.checked_sub(length).ok_or(Rule::TooMuchText { limit: self.limits.output })?;
-        Ok(())
+    fn lines(&mut self, text: &str) -> String {
+        let lines: Vec<String> = text.split('\n').map(|line| self.text(line.to_owned())).collect();
+        cut(lines.join("\n"), self.limits.text)
     }
 
     pub(crate) fn event(&mut self, pod: PodId, kind: EventKind, reason: String, message: String) -> Result<(), Rule> {
@@ -479,11 +466,10 @@ impl Transaction {
         if self.staged.events.len() >= self.limits.events {
             return Err(Rule::TooManyEvents { limit: self.limits.events });
         }
-        let reason = self.text("event reason", reason)?;
         if !is_event_reason(&reason) {
-            return Err(Rule::EventReason { reason: cut(reason, Bytes(128)) });
+            return Err(Rule::EventReason { reason: printable(cut(reason, Bytes(128))) });
         }
-        let message = self.lines("event message", message)?;
+        let message = self.lines(&message);
         self.staged.events.push(PodEvent { pod, kind, reason, message });
         Ok(())
     }
@@ -495,7 +481,7 @@ impl Transaction {
             return Err(Rule::TooManyRemarks { limit });
         }
         let knob = knob.parse().map_err(|_| Rule::NoKnob { name: printable(cut(knob.to_owned(), Bytes(128))) })?;
-        let reason = self.reason(reason)?;
+        let reason = self.reason(reason);
         self.staged.remarks.push(Remark { target, knob, reason });
         Ok(())
     }
@@ -506,11 +492,8 @@ impl Transaction {
             return Err(Rule::TooManyProblems { limit });
         }
         let KeyProblem { key, field, message } = problem;
-        // Texts are cut, not refused: they hold what an operator wrote, which must not stop the policy.
-        let limits = &self.limits;
-        let [key, field] = [key, field].map(|text| printable(cut(text, PROBLEM_FIELD)));
-        let message = printable(cut(message, limits.log_line));
-        self.charge(key.len() + field.len() + message.len())?;
+        let [key, field] = [key, field].map(|text| self.text(cut(text, PROBLEM_FIELD)));
+        let message = self.text(cut(message, self.limits.log_line));
         self.staged.key_problems.push(KeyProblem { key, field, message });
         Ok(())
     }
@@ -521,8 +504,8 @@ impl Transaction {
         if self.staged.rejections.len() >= limit {
             return Err(Rule::TooManyRejections { limit });
         }
-        let field = self.text("rejected field", field)?;
-        let message = self.text("rejection", message)?;
+        let field = self.text(field);
+        let message = self.text(message);
         self.staged.rejections.push(Rejection { pod, field, message });
         Ok(())
     }
@@ -716,9 +699,10 @@ mod tests {
             transaction.acquire(POD, Knob::MemoryMin, Value::Number(1), &reason),
             Err(Rule::TooManySettings { limit: 4 })
         );
-        assert!(matches!(transaction.reason("x".repeat(4097)), Err(Rule::TextTooLong { what: "reason", .. })));
-        let many = (0..300).map(|number| transaction.reason(format!("{number:04096}"))).collect::<Result<Vec<_>, _>>();
-        assert!(matches!(many, Err(Rule::TooMuchText { .. })));
+        assert_eq!(transaction.reason("x".repeat(4097)).len(), 4096);
+        let many: Vec<_> = (0..300).map(|number| transaction.reason(format!("{number:04096}"))).collect();
+        let all: usize = many.iter().map(|reason| reason.trim_end_matches('…').len()).sum();
+        assert!(all <= 1 << 20 && &*many[299] == "…", "what is beyond the text of a call is cut: {all}");
         for _ in 0..100 {
             transaction.log(LogLevel::Debug, "é".repeat(600));
         }
@@ -732,9 +716,9 @@ mod tests {
     #[test]
     fn a_repeated_reason_is_one_text_and_paid_once() {
         let mut transaction = transaction();
-        let first = transaction.reason("r".repeat(4096)).unwrap_or_default();
+        let first = transaction.reason("r".repeat(4096));
         for _ in 0..1000 {
-            assert!(transaction.reason("r".repeat(4096)).is_ok_and(|again| Arc::ptr_eq(&first, &again)));
+            assert!(Arc::ptr_eq(&first, &transaction.reason("r".repeat(4096))));
         }
     }
 
@@ -785,7 +769,7 @@ mod tests {
     #[test]
     fn no_text_can_steer_a_terminal() {
         let mut transaction = transaction();
-        assert_eq!(transaction.text("reason", "a\u{1b}[31m\nb".to_owned()), Ok("a [31m b".to_owned()));
+        assert_eq!(transaction.text("a\u{1b}[31m\nb".to_owned()), "a [31m b");
         transaction.log(LogLevel::Warn, "one\r\ntwo".to_owned());
         assert_eq!(transaction.take_log().0.first().map(|line| line.message.as_str()), Some("one  two"));
     }

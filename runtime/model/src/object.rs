@@ -5,12 +5,36 @@ use std::collections::BTreeMap;
 use crate::pod::{Node, NodeResource, Pod, PodId, PodLifecycle};
 use crate::unit::{Bytes, MilliCpu};
 
+/// Maximum length of an annotation that policies get, in bytes.
+const ANNOTATION_BYTES: usize = 16 << 10;
+/// Maximum length of all annotations of a pod that policies get, in bytes. Kubernetes takes 256 KiB, which the memory of an instance would
+/// not hold of a hundred pods.
+const ANNOTATIONS_BYTES: usize = 64 << 10;
+
+/// Maximum length of all labels of a pod that policies get, in bytes. Kubernetes bounds only the object.
+const LABELS_BYTES: usize = 16 << 10;
+
+/// The labels of a pod that policies get, by key, up to 16 KiB: an instance's memory has to hold those of all pods.
+pub fn labels(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+    bounded(&pod.labels, LABELS_BYTES, LABELS_BYTES)
+}
+
+/// Entries with a value of at most `each` bytes, by key, up to `all` bytes.
+fn bounded(map: &BTreeMap<String, String>, each: usize, all: usize) -> impl Iterator<Item = (&str, &str)> {
+    let mut left = all;
+    map.iter().map(|(key, value)| (key.as_str(), value.as_str())).filter(move |(key, value)| {
+        let rest = left.checked_sub(key.len().saturating_add(value.len())).filter(|_| value.len() <= each);
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    })
+}
+
 /// Fields of a Pod object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodObject {
     /// The pod.
     pub pod: PodId,
-    /// All annotations.
+    /// The annotations of at most 16 KiB, by key, up to 64 KiB.
     pub annotations: BTreeMap<String, String>,
     /// The pod-level request.
     pub cpu_request: Option<MilliCpu>,
@@ -21,9 +45,10 @@ pub struct PodObject {
 impl PodObject {
     /// The fields of a pod.
     pub fn of(id: PodId, pod: &Pod) -> Self {
+        let annotations = bounded(&pod.annotations, ANNOTATION_BYTES, ANNOTATIONS_BYTES);
         Self {
             pod: id,
-            annotations: pod.annotations.clone(),
+            annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             cpu_request: pod.cpu_request,
             lifecycle: pod.lifecycle.clone(),
         }
@@ -53,6 +78,19 @@ pub fn completed(node: &Node, cpus: u32, memory: Option<Bytes>) -> Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_policies_get_of_a_pods_texts_is_bounded() {
+        let texts = |lengths: &[(&str, usize)]| -> BTreeMap<String, String> {
+            lengths.iter().map(|(key, length)| ((*key).to_owned(), "x".repeat(*length))).collect()
+        };
+        let left = |lengths: &[(&str, usize)]| {
+            bounded(&texts(lengths), 10, 20).map(|(key, _)| key.to_owned()).collect::<Vec<_>>().join("")
+        };
+        assert_eq!(left(&[("a", 4), ("b", 5)]), "ab");
+        assert_eq!(left(&[("a", 11), ("b", 10), ("c", 8)]), "bc", "a long one is left out, and takes no room");
+        assert_eq!(left(&[("a", 10), ("b", 9), ("c", 0)]), "ac", "so is one that does not fit");
+    }
 
     #[test]
     fn a_node_without_amounts_has_what_the_machine_has() {

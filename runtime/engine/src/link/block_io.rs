@@ -37,7 +37,7 @@ impl block_io::Host for Host {
         let (transaction, target) = self.control(Interface::BlockIo, target)?;
         let knob = convert::block_io::of(MAX, device)?;
         let value = convert::block_io::limits(knob, limits)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, knob, value, &reason)?)
     }
 
@@ -56,7 +56,7 @@ impl block_io::Host for Host {
         let (transaction, target) = self.control(Interface::BlockIo, target)?;
         let knob = convert::block_io::of(WEIGHT, device)?;
         let value = convert::block_io::weight(knob, weight)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(target, knob, value, &reason)?)
     }
 
@@ -74,7 +74,7 @@ impl block_io::Host for Host {
         let transaction = self.transaction(Interface::BlockIo)?;
         let knob = convert::block_io::of(QOS, device)?;
         let value = convert::block_io::qos(knob, qos)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(Target::Node, knob, value, &reason)?)
     }
 
@@ -92,7 +92,7 @@ impl block_io::Host for Host {
         let transaction = self.transaction(Interface::BlockIo)?;
         let knob = convert::block_io::of(MODEL, device)?;
         let value = convert::block_io::model(knob, model)?;
-        let reason = transaction.reason(reason)?;
+        let reason = transaction.reason(reason);
         Ok(transaction.acquire(Target::Node, knob, value, &reason)?)
     }
 

@@ -115,7 +115,7 @@ impl Declaration {
                     return same_or(earlier, &value, other);
                 }
                 first_indices.holds.insert((target, knob), index);
-                let reason = transaction.reason(reason)?;
+                let reason = transaction.reason(reason);
                 // The transaction must hold it too: leases end with their pod or container.
                 let stands = transaction.holds(target, knob)
                     && self.holds.get(&(target, knob)) == Some(&(value, reason.clone()));
@@ -133,7 +133,7 @@ impl Declaration {
                 if self.migrations.get(&container) != Some(&wanted) {
                     let nodes = |nodes: &[u32]| nodes.iter().copied().map(NumaId).collect();
                     let (from, to) = (nodes(&wanted.0), nodes(&wanted.1));
-                    let reason = transaction.reason(reason)?;
+                    let reason = transaction.reason(reason);
                     transaction.migrate(Migration { container, from, to, token, reason })?;
                 }
                 next.migrations.insert(container, wanted);
@@ -144,7 +144,7 @@ impl Declaration {
                     return same_or(&Shown(earlier), &Shown(&shares), other);
                 }
                 first_indices.classes.insert(class.clone(), index);
-                let wanted = (shares, transaction.reason(reason)?);
+                let wanted = (shares, transaction.reason(reason));
                 if !transaction.defines(&class) || self.classes.get(&class) != Some(&wanted) {
                     transaction.define_class(class.clone(), wanted.0.clone(), Arc::clone(&wanted.1))?;
                 }
@@ -160,7 +160,7 @@ impl Declaration {
                     return same_or(earlier, &class, other);
                 }
                 first_indices.members.insert(target, index);
-                let wanted = (class, transaction.reason(reason)?);
+                let wanted = (class, transaction.reason(reason));
                 // The transaction must have it too: a pod or container that is gone is in no class.
                 let stands =
                     transaction.class_of(target) == Some(&wanted.0) && self.members.get(&target) == Some(&wanted);
@@ -175,7 +175,7 @@ impl Declaration {
                     return Err(SettingFlaw::Second { other });
                 }
                 first_indices.resources.insert(name.clone(), index);
-                let wanted = (offer, transaction.reason(reason)?);
+                let wanted = (offer, transaction.reason(reason));
                 if !transaction.publishes(&name) || self.resources.get(&name) != Some(&wanted) {
                     transaction.publish(name.clone(), wanted.0.clone(), Arc::clone(&wanted.1))?;
                 }

@@ -19,6 +19,7 @@ use qosm_model::cpu_topology::CpuTopology;
 use qosm_model::knob::Target;
 use qosm_model::node::NodeKnobSample;
 use qosm_model::numa::{MigrationSample, NumaColumn, NumaSample};
+use qosm_model::object::labels;
 use qosm_model::pod::{Container, ContainerId, ContainerKind, ContainerState, ExtendedResource, PodId, Tier};
 use qosm_model::resctrl::ResctrlColumn;
 use qosm_model::unit::Micros;
@@ -83,7 +84,7 @@ struct PodRow<'a> {
     active: bool,
     host_pid: bool,
     static_pod: bool,
-    labels: &'a BTreeMap<String, String>,
+    labels: BTreeMap<&'a str, &'a str>,
     containers: Vec<ContainerRow<'a>>,
     cpu_overhead_milli: u64,
     memory_overhead_bytes: u64,
@@ -149,7 +150,7 @@ pub(super) fn pod(view: &PodView<'_>, config: &str) -> Result<String> {
         active: own.active,
         host_pid: own.host_pid,
         static_pod: own.is_static(),
-        labels: &own.labels,
+        labels: labels(own).collect(),
         containers: containers.map(|(own, &(id, exclusive))| container(own, id, exclusive)).collect(),
         cpu_overhead_milli: own.cpu_overhead.0,
         memory_overhead_bytes: own.memory_overhead.0,

@@ -476,13 +476,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A whole number within bounds, in any notation, such as `1e3`.
+/// A whole number within bounds, in any notation, such as `1e3`. OPA computes products above 2^53 in floats: the nearest counts.
 fn whole(field: &'static str, number: &Number, least: i64, most: i64) -> Flawed<i64> {
-    /// Floats represent every whole number up to 2^53.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
+    /// 2^63.
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     let float = number.as_f64();
-    #[expect(clippy::cast_possible_truncation, reason = "whole, and within what both hold exactly")]
-    let of_float = || (float.fract() == 0.0 && float.abs() <= EXACT).then_some(float as i64);
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and within what both hold")]
+    let of_float = || (float.fract() == 0.0 && float.abs() < BEYOND).then_some(float as i64);
     let found = number.as_i64().or_else(of_float);
     if found.is_none() && float.is_finite() && float.fract() != 0.0 {
         return Err(SettingFlaw::Fraction { field, number: shown(&number.to_string()) });
@@ -549,6 +549,7 @@ mod tests {
             ("cpu.quota", "\"max\"", Ok(Value::Max)),
             ("memory.high", "\"max\"", Ok(Value::Max)),
             ("memory.low", "9223372036854775807", Ok(Value::Number(i64::MAX))),
+            ("memory.high", "7e18", Ok(Value::Number(7_000_000_000_000_000_000))),
             ("memory.wmark_min_adj", "-25", Ok(Value::Number(-25))),
             ("memory.oom.group", "true", Ok(Value::Number(1))),
             ("memory.oom.group", "0", Ok(Value::Number(0))),

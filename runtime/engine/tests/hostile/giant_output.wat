@@ -1,5 +1,5 @@
-;; Gives a new reason of four kilobytes each time.
-;; expect: evaluate: rule: more than 1048576 B of text
+;; Gives a new reason of four kilobytes each time; what is beyond the text of a call is cut.
+;; expect: evaluate: rule: more than 16384 settings
 (import "qosm:policy/cpu-bandwidth@0.1.0" "set-burst" (func $set_burst (param i32 i32 i64 i32 i32)))
 (func $evaluate (param i64 i32 i32 i32) (result i32)
   (local $count i32)

@@ -77,14 +77,18 @@ pub(super) fn read<'p>(
     }
 }
 
+/// Maximum number of misspelt keys of a pod that are named: its owner may write thousands.
+const NAMED: usize = 4;
+
 /// Problems for annotations that are probably misspelt keys of the protocol.
 fn misspelt(known: &[String], pod: &Pod) -> Vec<Problem> {
     let meant = |key: &str| known.iter().find(|known| spelling::is_nearly(key, known));
     let keys = pod.annotations.keys().filter_map(|key| Some((key, meant(key)?)));
-    keys.map(|(key, meant)| {
-        problem(pod, key, "", format!("ignored: keys are compared letter by letter; write {meant}"))
-    })
-    .collect()
+    keys.take(NAMED)
+        .map(|(key, meant)| {
+            problem(pod, key, "", format!("ignored: keys are compared letter by letter; write {meant}"))
+        })
+        .collect()
 }
 
 /// Problems for an annotation that is refused as a whole, one for each wrong field.

@@ -30,7 +30,7 @@ type RestartPolicy = uint8
 type Object struct {
 	// The pod.
 	Pod uint32
-	// All annotations.
+	// Annotations of at most 16 KiB, by key, up to 64 KiB.
 	Annotations []witTypes.Tuple2[string, string]
 	// `metadata.creationTimestamp` in seconds since 1970, by the API server's clock; `none` if not set.
 	CreatedAtSec witTypes.Option[int64]

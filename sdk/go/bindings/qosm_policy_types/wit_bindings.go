@@ -187,7 +187,7 @@ type Pod struct {
 	// Whether the kubelet runs the pod from a manifest of its own, as it does for control plane pods: the annotation
 	// `kubernetes.io/config.source` names another source than `api`.
 	StaticPod bool
-	// All labels.
+	// Labels, by key, up to 16 KiB.
 	Labels []witTypes.Tuple2[string, string]
 	// Init containers, sidecars and regular containers, in the order of the specification.
 	Containers []Container

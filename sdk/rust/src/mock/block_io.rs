@@ -201,7 +201,6 @@ impl MockHost {
         if let Some(target) = target {
             self.require(target);
         }
-        self.text("reason", reason);
         if (device.major, device.minor) == (0, 0) {
             self.refuse_io(knob, device, "it is no device; take one of `read-devices`");
         }
@@ -343,7 +342,6 @@ impl BlockIo for MockHost {
 
     fn remark_io_cost(&mut self, reason: &str) {
         self.called("block-io");
-        self.text("remark", reason);
         self.io_remarks.push(IoRemark { knob: IoKnob::CostQos, device: None, reason: reason.into() });
     }
 }

@@ -16,8 +16,6 @@ use crate::{
     Topology,
 };
 
-/// Maximum length in bytes of a reason, and of an event's text.
-const TEXT_BYTES: usize = 4096;
 /// Maximum number of settings that one call may stage.
 const SETTINGS: usize = 16_384;
 /// Maximum number of events that one call may emit.
@@ -442,15 +440,8 @@ impl MockHost {
         number.into()
     }
 
-    pub(super) fn text(&mut self, what: &str, text: &str) {
-        if text.len() > TEXT_BYTES {
-            self.refuse(format!("its {what} has {} bytes, and {TEXT_BYTES} are allowed", text.len()));
-        }
-    }
-
     pub(super) fn stage(&mut self, target: Target, knob: &'static str, value: Option<Value>, reason: &str) {
         self.require(target);
-        self.text("reason", reason);
         if value.is_none() && self.held(target, knob).is_none() {
             return;
         }
@@ -468,7 +459,6 @@ impl MockHost {
 
     pub(super) fn note_remark(&mut self, target: Target, knob: &str, reason: &str) {
         self.require(target);
-        self.text("remark", reason);
         if !is_knob(knob) {
             return self.refuse(format!("it makes a remark on `{knob}`, which is no knob"));
         }
@@ -490,7 +480,6 @@ impl MockHost {
 
     pub(super) fn event(&mut self, event: Event) {
         self.require(Target::Pod(event.pod));
-        self.text("event message", &event.message);
         self.event_reason(&event.reason);
         if self.events.len().saturating_sub(self.events_before) >= EVENTS {
             return self.refuse(format!("it emits more than {EVENTS} pod events"));

@@ -167,7 +167,6 @@ impl PageMigration for MockHost {
     fn start_migration(&mut self, container: ContainerId, from: &[u32], to: &[u32], token: u64, reason: &str) {
         self.called("page-migration");
         self.require(Target::Container(container));
-        self.text("reason", reason);
         let way = Some((from.to_vec(), to.to_vec()));
         self.migrations.push(Migration { container, way, token, reason: reason.into() });
     }
@@ -448,7 +447,6 @@ impl ResctrlAllocation for MockHost {
     fn define_class(&mut self, class: &str, share: &Share, domains: &[(u32, Share)], reason: &str) {
         self.called("resctrl-allocation");
         self.class_name(class);
-        self.text("reason", reason);
         self.share(class, None, share);
         for (domain, share) in domains {
             self.share(class, Some(*domain), share);
@@ -484,7 +482,6 @@ impl ResctrlAllocation for MockHost {
     fn assign_class(&mut self, target: Target, class: &str, reason: &str) {
         self.called("resctrl-allocation");
         self.require(target);
-        self.text("reason", reason);
         if matches!(target, Target::Tier(_)) {
             self.refuse(format!("it puts {} into a class; only pods and containers can be in one", Named(target)));
         }

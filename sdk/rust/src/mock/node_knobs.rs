@@ -66,7 +66,6 @@ impl MockHost {
 impl NodeKnobs for MockHost {
     fn set_node_knob(&mut self, knob: NodeKnob, value: u64, reason: &str) {
         self.called("node-knobs");
-        self.text("reason", reason);
         self.number("setting of the node", value);
         self.change_node_knobs().insert(knob, value);
         self.node_knob_changes.push(NodeKnobChange { knob, value: Some(value), reason: reason.into() });
@@ -85,7 +84,6 @@ impl NodeKnobs for MockHost {
 
     fn remark_node_knob(&mut self, knob: NodeKnob, reason: &str) {
         self.called("node-knobs");
-        self.text("remark", reason);
         self.node_remarks.push(NodeRemark { knob, reason: reason.into() });
     }
 }

@@ -44,7 +44,6 @@ impl MockHost {
 impl NodeResource for MockHost {
     fn publish(&mut self, name: &str, offer: &Offer, reason: &str) {
         self.called("node-resource");
-        self.text("reason", reason);
         self.resource_name(name);
         let zones: BTreeSet<u32> = offer.zones.iter().map(|share| share.zone).collect();
         if zones.len() < offer.zones.len() || zones.len() > MAX_ZONES {
@@ -100,7 +99,6 @@ impl Eviction for MockHost {
     fn evict(&mut self, pod: PodId, urgency: Urgency, grace_period_sec: Option<u32>, reason: &str, message: &str) {
         self.called("eviction");
         self.require(Target::Pod(pod));
-        self.text("message of an eviction", message);
         self.event_reason(reason);
         self.evictions.push(EvictionRequest {
             pod,

@@ -130,7 +130,6 @@ fn what_a_host_refuses_is_refused_as_a_whole() {
         (Action::Quota(Target::Pod(2), 1), "it names pod 2, which it was not given"),
         (Action::Quota(Target::Container(8), 1), "it names container 8, which it was not given"),
         (Action::Quota(APP, u64::MAX), "its quota is 18446744073709551615, which no cgroup file can hold"),
-        (Action::Reason(4097), "its reason has 4097 bytes, and 4096 are allowed"),
         (Action::Event(2, "Done"), "it names pod 2, which it was not given"),
         (
             Action::Event(1, "it is done"),
@@ -151,7 +150,7 @@ fn what_a_host_refuses_is_refused_as_a_whole() {
     for action in [
         Action::Quota(APP, 1),
         Action::Quota(WEB, 1),
-        Action::Reason(4096),
+        Action::Reason(5000),
         Action::Events(256),
         Action::Event(1, "Done"),
     ] {

@@ -57,11 +57,6 @@ impl Policy for Rogue {
             "forges" => host.set_burst(Target::Container(4711), 1, "not mine"),
             "forges-a-pod" => host.set_quota(Target::Pod(4711), None, "not mine"),
             "overflows" => host.set_quota(first, Some(u64::MAX), "more than there is"),
-            "talks" => {
-                for number in 0..100_000_u64 {
-                    host.set_burst(first, number, &format!("{number:>4000}"));
-                }
-            }
             "hoards" => {
                 let mut heap: Vec<Vec<u8>> = Vec::new();
                 loop {
@@ -122,7 +117,6 @@ fn whatever_a_policy_does_wrong_is_reported_with_its_name_and_writes_nothing() {
         ("forges", "it names container number 4711, which it was not given"),
         ("forges-a-pod", "it names pod number 4711, which it was not given"),
         ("overflows", "18446744073709551615, which no cgroup file can hold"),
-        ("talks", "it stages more than 1048576 B of text"),
         ("hoards", "of memory and may have 33554432 B"),
         ("loops", "it had used up its 50ms"),
         ("panics", "trapped in `evaluate`"),
