@@ -456,7 +456,9 @@ impl Transaction {
     }
 
     /// Like [`Self::text`] for a text of several lines, whose line breaks stay.
-    fn lines(&mut self, text: &str) -> String {
+    fn lines(&mut self, text: String) -> String {
+        // Before it is split: a module may hand over two million line breaks.
+        let text = cut(text, self.limits.text);
         let lines: Vec<String> = text.split('\n').map(|line| self.text(line.to_owned())).collect();
         cut(lines.join("\n"), self.limits.text)
     }
@@ -469,7 +471,7 @@ impl Transaction {
         if !is_event_reason(&reason) {
             return Err(Rule::EventReason { reason: printable(cut(reason, Bytes(128))) });
         }
-        let message = self.lines(&message);
+        let message = self.lines(message);
         self.staged.events.push(PodEvent { pod, kind, reason, message });
         Ok(())
     }
@@ -779,8 +781,10 @@ mod tests {
         let mut transaction = transaction();
         let message = "one\u{1b}[2J\ntwo\r\n".to_owned();
         assert_eq!(transaction.event(PodId(1), EventKind::Normal, "Lines".to_owned(), message), Ok(()));
+        let breaks = "\n".repeat(2 << 20);
+        assert_eq!(transaction.event(PodId(1), EventKind::Normal, "Lines".to_owned(), breaks), Ok(()));
         let messages: Vec<_> = transaction.commit().events.into_iter().map(|event| event.message).collect();
-        assert_eq!(messages, ["one [2J\ntwo \n"]);
+        assert_eq!(messages, ["one [2J\ntwo \n".to_owned(), "\n".repeat(4096)]);
     }
 
     #[test]
