@@ -427,7 +427,7 @@ impl Transaction {
 
     /// The shared copy of a reason.
     pub(crate) fn reason(&mut self, reason: String) -> Arc<str> {
-        let reason = cut(reason, self.limits.text);
+        let reason = shortened(reason, self.limits.text);
         if *self.last_reason != *reason {
             self.last_reason = match self.reasons.get(reason.as_str()) {
                 Some(known) => Arc::clone(known),
@@ -448,19 +448,18 @@ impl Transaction {
     /// Charges a text to the call and replaces its control characters, since it is shown on terminals and in logs. A text beyond a limit is
     /// cut: it may hold what a pod's owner or an operator wrote, which must not stop the policy.
     pub(crate) fn text(&mut self, text: String) -> String {
-        let text = cut(text, self.limits.text);
-        let length = text.len();
-        let text = cut(text, Bytes(self.text_left as u64));
+        let limit = self.limits.text.min(Bytes(self.text_left as u64));
+        let text = printable(shortened(text, limit));
         self.text_left = self.text_left.saturating_sub(text.len());
-        if text.len() < length { printable(text) + "…" } else { printable(text) }
+        text
     }
 
     /// Like [`Self::text`] for a text of several lines, whose line breaks stay.
     fn lines(&mut self, text: String) -> String {
         // Before it is split: a module may hand over two million line breaks.
-        let text = cut(text, self.limits.text);
+        let text = shortened(text, self.limits.text);
         let lines: Vec<String> = text.split('\n').map(|line| self.text(line.to_owned())).collect();
-        cut(lines.join("\n"), self.limits.text)
+        shortened(lines.join("\n"), self.limits.text)
     }
 
     pub(crate) fn event(&mut self, pod: PodId, kind: EventKind, reason: String, message: String) -> Result<(), Rule> {
@@ -494,8 +493,9 @@ impl Transaction {
             return Err(Rule::TooManyProblems { limit });
         }
         let KeyProblem { key, field, message } = problem;
-        let [key, field] = [key, field].map(|text| self.text(cut(text, PROBLEM_FIELD)));
-        let message = self.text(cut(message, self.limits.log_line));
+        // Where it is stays readable when the text of the call is used up.
+        let [key, field] = [key, field].map(|text| printable(shortened(text, PROBLEM_FIELD)));
+        let message = self.text(shortened(message, self.limits.log_line));
         self.staged.key_problems.push(KeyProblem { key, field, message });
         Ok(())
     }
@@ -506,7 +506,7 @@ impl Transaction {
         if self.staged.rejections.len() >= limit {
             return Err(Rule::TooManyRejections { limit });
         }
-        let field = self.text(field);
+        let field = printable(shortened(field, PROBLEM_FIELD));
         let message = self.text(message);
         self.staged.rejections.push(Rejection { pod, field, message });
         Ok(())
@@ -552,10 +552,21 @@ fn is_event_reason(reason: &str) -> bool {
         && reason.chars().all(|other| other.is_ascii_alphanumeric())
 }
 
+/// The text, or its beginning and an ellipsis.
+fn shortened(text: String, limit: Bytes) -> String {
+    let length = text.len();
+    let text = cut(text, limit);
+    if text.len() < length { text + "…" } else { text }
+}
+
 /// Truncates a text to at most `limit` bytes, at a character boundary.
 pub(crate) fn cut(mut text: String, limit: Bytes) -> String {
     let end = text.floor_char_boundary(words(limit));
-    text.truncate(end);
+    if end < text.len() {
+        text.truncate(end);
+        // A module may hand over megabytes, of which nothing else is kept.
+        text.shrink_to_fit();
+    }
     text
 }
 

@@ -118,7 +118,13 @@ fn what_an_operator_wrote_is_cut_and_ends_no_call() {
     assert_eq!(transaction.key_problem(problem), Err(Rule::TooManyProblems { limit: 4 }));
     let staged = transaction.commit();
     let KeyProblem { key, field, message } = &staged.key_problems[0];
-    assert_eq!([key.len(), field.len(), message.len()], [255, 255, 1023], "cut at a letter");
+    let ellipsis = "…".len();
+    assert_eq!(
+        [key, field, message].map(String::len),
+        [255, 255, 1023].map(|length| length + ellipsis),
+        "cut at a letter"
+    );
+    assert!([key, field, message].iter().all(|text| text.capacity() < 4096), "most of 12000 bytes is given back");
     assert!(!message.contains('\n'));
 }
 
@@ -133,7 +139,7 @@ fn settings_texts_and_lines_are_bounded() {
         transaction.acquire(POD, Knob::MemoryMin, Value::Number(1), &reason),
         Err(Rule::TooManySettings { limit: 4 })
     );
-    assert_eq!(transaction.reason("x".repeat(4097)).len(), 4096);
+    assert_eq!(&*transaction.reason("x".repeat(4097)), "x".repeat(4096) + "…");
     let many: Vec<_> = (0..300).map(|number| transaction.reason(format!("{number:04096}"))).collect();
     let all: usize = many.iter().map(|reason| reason.trim_end_matches('…').len()).sum();
     assert!(all <= 1 << 20 && &*many[299] == "…", "what is beyond the text of a call is cut: {all}");
@@ -216,7 +222,7 @@ fn an_event_may_have_lines() {
     let breaks = "\n".repeat(2 << 20);
     assert_eq!(transaction.event(PodId(1), EventKind::Normal, "Lines".to_owned(), breaks), Ok(()));
     let messages: Vec<_> = transaction.commit().events.into_iter().map(|event| event.message).collect();
-    assert_eq!(messages, ["one [2J\ntwo \n".to_owned(), "\n".repeat(4096)]);
+    assert_eq!(messages, ["one [2J\ntwo \n".to_owned(), "\n".repeat(4096) + "…"]);
 }
 
 #[test]

@@ -101,7 +101,8 @@ fn check(file: &str) {
             assert_eq!(rest, "ok", "it ended well");
             let staged = staged.unwrap();
             assert!(staged.state.is_none() && staged.log.len() <= 64);
-            let is_cut = |setting: &Setting| matches!(setting, Setting::Hold { reason, .. } if reason.len() == 4096);
+            let is_cut =
+                |setting: &Setting| matches!(setting, Setting::Hold { reason, .. } if reason.len() == 4096 + "…".len());
             assert!(staged.settings.iter().all(is_cut), "{:?}", staged.settings);
         }
         Some((ended_in, error)) => {
