@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use qosm_host::Host;
+use qosm_host::{Host, HostError};
+use qosm_model::cpu_topology::CpuManager;
 use qosm_model::knob::Target;
-use qosm_model::pod::{ContainerId, PodId, QosClass, Tier};
+use qosm_model::pod::{ContainerId, ContainerState, PodId, QosClass, Tier};
 use rustc_hash::FxHashMap;
 
 use crate::config::AgentConfig;
@@ -138,8 +139,15 @@ impl Cpusets {
         is_narrowed: &dyn Fn(Target) -> bool,
         id: ContainerId,
     ) -> Option<PodId> {
-        // A cpuset that cannot be read changes nothing.
-        let cpus = host.cpuset_cpus(Target::Container(id)).ok()?;
+        let cpus = match host.cpuset_cpus(Target::Container(id)) {
+            Ok(cpus) => cpus,
+            Err(HostError::Gone { .. }) => {
+                self.note(Target::Container(id), None);
+                return None;
+            }
+            // A cpuset that cannot be read changes nothing.
+            Err(_) => return None,
+        };
         let exclusive = self.exclusive_cpus(host, pods, id, cpus.as_deref());
         self.note(Target::Container(id), cpus);
         // CPUs that a policy chose are not exclusive, even if their number is what the container asks for.
@@ -199,7 +207,8 @@ impl Cpusets {
 
 impl Cpusets {
     /// Number of CPUs that the kubelet's static CPU manager gave to a container exclusively: the container qualifies, its cpuset has exactly
-    /// as many CPUs as it asks for, and the manager's state names it. While that cannot be read, no other container may have the same set.
+    /// as many CPUs as it asks for, and the manager's state names it. While that cannot be read, no other running container may have the
+    /// same set: an init container that has ended leaves its CPUs to its pod.
     fn exclusive_cpus(&self, host: &mut Host, pods: &PodTable, id: ContainerId, cpus: Option<&[u32]>) -> Option<u32> {
         let (entry, place) = pods.owner(id)?;
         let limit = pinnable_cpus(&entry.pod, place)?;
@@ -209,10 +218,17 @@ impl Cpusets {
             return None;
         }
         let is_own = match host.cpu_manager_state() {
-            Ok(Some(state)) => state.names(&entry.pod, entry.pod.containers.get(place)?),
-            Ok(None) | Err(_) => {
-                let is_others = |target: Target| matches!(target, Target::Container(other) if other != id);
-                !self.sets.iter().any(|(&target, set)| is_others(target) && **set == *cpus)
+            Ok(Some(state)) if state.manager != CpuManager::Unknown => {
+                state.names(&entry.pod, entry.pod.containers.get(place)?)
+            }
+            Ok(_) | Err(_) => {
+                let runs = |other: ContainerId| {
+                    let container = pods.owner(other).and_then(|(entry, place)| entry.pod.containers.get(place));
+                    container.is_some_and(|container| container.state == ContainerState::Running)
+                };
+                let is_others =
+                    |target: Target| matches!(target, Target::Container(other) if other != id && runs(other));
+                !self.sets.iter().any(|(&target, set)| **set == *cpus && is_others(target))
             }
         };
         is_own.then_some(count)
@@ -301,11 +317,50 @@ mod tests {
             let replay = managed(&host, &[pod("pinned", "4"), pod("web", "1500m")], &[files("pinned", "v2", "2-5")]);
             assert_eq!(seen(replay.agent()).0, expected, "{state}");
         }
+        // Kubelets before 1.18 named the container by its ID.
+        let mut old = pod("pinned", "4");
+        old["status"] = json!({"phase": "Running", "containerStatuses": [
+            {"name": "app", "containerID": "containerd://8f3a", "state": {"running": {}}},
+        ]});
+        for (id, expected) in [("8f3a", Some(4)), ("9999", None)] {
+            let state = json!({"policyName": "static", "defaultCpuSet": "0-1,6-7", "entries": {id: "2-5"}});
+            let host = json!({"cgroup": "v2", "cpus": 8, "cpuManagerState": state});
+            let replay = managed(&host, std::slice::from_ref(&old), &[files("pinned", "v2", "2-5")]);
+            assert_eq!(seen(replay.agent()).0, expected, "{id}");
+        }
         // Without the kubelet's state, a set that others have too is shared.
         let sets = [files("pinned", "v2", "2-5"), files("web", "v2", "2-5")];
         let mut replay = node("v2", &[pod("pinned", "4"), pod("web", "1500m")], &sets);
         play(&mut replay, &[]);
         assert_eq!(seen(replay.agent()).0, None);
+    }
+
+    #[test]
+    fn an_init_container_that_has_ended_leaves_its_cpus_to_its_pod() {
+        let status = |prepare: &str, app: &str| {
+            let state =
+                |state: &str| if state == "terminated" { json!({state: {"exitCode": 0}}) } else { json!({state: {}}) };
+            let running = |name: &str, word: &str| json!({"name": name, "containerID": format!("containerd://{name}"), "state": state(word)});
+            json!({"phase": "Running", "initContainerStatuses": [running("prepare", prepare)], "containerStatuses": [running("app", app)]})
+        };
+        let at = |prepare: &str, app: &str| {
+            let mut pod = pod("pinned", "4");
+            pod["spec"]["initContainers"] =
+                json!([{"name": "prepare", "resources": pod["spec"]["containers"][0]["resources"]}]);
+            pod["status"] = status(prepare, app);
+            pod
+        };
+        let mut prepares = files("pinned", "v2", "2-5");
+        prepares["container"] = json!("prepare");
+        let mut replay = node("v2", &[at("running", "waiting")], &[prepares]);
+        let line =
+            json!({"pods": {"upserted": [at("terminated", "running")]}, "cgroups": [files("pinned", "v2", "2-5")]});
+        let line: TickLine = serde_json::from_value(line).unwrap();
+        replay.play(&line).unwrap();
+        play(&mut replay, &[]);
+        let entry = replay.agent().view().pods.iter().next().unwrap();
+        let app = entry.pod.containers.iter().position(|container| container.name == "app").unwrap();
+        assert_eq!(entry.containers[app].exclusive_cpus, Some(4));
     }
 
     #[test]

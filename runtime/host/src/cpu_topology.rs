@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use qosm_model::cpu_topology::{Cpu, CpuManager};
 use qosm_model::knob::Target;
-use qosm_model::pod::{Container, ContainerCgroup, Pod};
+use qosm_model::pod::{Container, Pod};
 use serde_json::Value;
 
 use crate::backend::{Area, Backend as _};
@@ -106,10 +106,7 @@ impl CpuManagerState {
     pub fn names(&self, pod: &Pod, container: &Container) -> bool {
         self.exclusive.iter().any(|(owner, _)| match owner {
             CpuOwner::Named { pod_uid, container: name } => *pod_uid == pod.uid && *name == container.name,
-            CpuOwner::Runtime(id) => match &container.cgroup {
-                ContainerCgroup::Runtime(known) => known.split_once("://").map_or(known.as_str(), |(_, id)| id) == id,
-                _ => false,
-            },
+            CpuOwner::Runtime(id) => container.cgroup.runtime_id() == Some(id),
         })
     }
 }

@@ -170,6 +170,16 @@ pub enum ContainerCgroup {
     Unknown,
 }
 
+impl ContainerCgroup {
+    /// The container ID without the runtime.
+    pub fn runtime_id(&self) -> Option<&str> {
+        match self {
+            Self::Runtime(id) => Some(id.split_once("://").map_or(id.as_str(), |(_, id)| id)),
+            Self::Bound(_) | Self::Named(_) | Self::Unknown => None,
+        }
+    }
+}
+
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
@@ -303,7 +313,9 @@ const QOS_PLACES: [&str; 5] = [
 ];
 
 /// Other labels and annotations that qosm and its policies read as they are. Annotations of the configuration have their protocols.
-const OTHER_PLACES: [&str; 13] = [
+const OTHER_PLACES: [&str; 15] = [
+    "annotation cpuset-scheduler",
+    "annotation node.koordinator.sh/extended-resource-spec",
     "annotation qosm.io/paused",
     "annotation qosm.io/hold",
     "annotation qosm.io/cgroup",
@@ -318,6 +330,12 @@ const OTHER_PLACES: [&str; 13] = [
     "label koordinator.sh/core-sched-policy",
     "label koordinator.sh/core-sched-group-id",
 ];
+
+/// Whether qosm and its policies read this label (`kind` is `label`) or annotation as it is.
+pub(crate) fn is_read(kind: &str, key: &str) -> bool {
+    let mut places = QOS_PLACES.into_iter().chain(OTHER_PLACES);
+    places.any(|place| place.split_once(' ') == Some((kind, key)))
+}
 
 impl Pod {
     /// Labels and annotations whose keys differ from known ones in letter case or separators, each with the correct one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use qosm_host::{CpuManagerState, CpuOwner, Host, HostError};
 use qosm_model::cpu_topology::{CpuManager, CpuSet, CpuTopology, ExclusiveCpus};
 use qosm_model::knob::Target;
-use qosm_model::pod::{ContainerCgroup, ContainerId, KubeQos, Tier};
+use qosm_model::pod::{ContainerId, KubeQos, Tier};
 
 use crate::cpusets::Cpusets;
 use crate::table::PodTable;
@@ -31,8 +31,8 @@ fn given(state: &CpuManagerState, pods: &PodTable) -> Vec<ExclusiveCpus> {
     for entry in pods.iter() {
         for (container, known) in entry.pod.containers.iter().zip(&entry.containers) {
             named.insert((&entry.pod.uid, &container.name), known.id);
-            if let ContainerCgroup::Runtime(id) = &container.cgroup {
-                by_runtime.insert(id.split_once("://").map_or(id.as_str(), |(_, id)| id), known.id);
+            if let Some(id) = container.cgroup.runtime_id() {
+                by_runtime.insert(id, known.id);
             }
         }
     }

@@ -116,3 +116,14 @@ fn a_bad_interval_is_reported_and_nothing_is_moved() {
         assert!(!planned.stderr.contains("would be moved"), "{planned:#?}");
     }
 }
+
+#[test]
+fn without_counts_of_pages_no_migration_is_reported() {
+    let mut facts = facts(&json!(2), &json!({"policy": "bestEffort"}));
+    facts["host"]["missingFiles"] = json!(["memory.numa_stat"]);
+    let files = json!({"cpuset.cpus.effective": "2-3"});
+    facts["cgroups"] = json!([{"pod": "default/redis", "container": "redis", "files": files}]);
+    let planned = plan(&facts);
+    assert_eq!((planned.code, &planned.json()["events"]), (0, &json!([])), "{planned:#?}");
+    assert_eq!(planned.json()["migrations"], json!([]), "{planned:#?}");
+}
