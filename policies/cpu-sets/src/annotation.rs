@@ -17,8 +17,8 @@ pub const SYSTEM_QOS: &str = "node.koordinator.sh/system-qos-resource";
 /// Pod annotation: the scheduler's choice of CPUs and NUMA nodes. Source: koordinator `apis/extension/numa_aware.go`.
 pub const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 
-/// Maximum length of an annotation in bytes. A pod's owner may write 256 KiB, which would take the time of an evaluation.
-const MAX_BYTES: usize = 4096;
+/// Maximum length of an annotation that is read, in bytes. A pod's owner may write 256 KiB, which would take the time of an evaluation.
+pub const MAX_ANNOTATION_BYTES: usize = 4096;
 
 /// An annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ impl std::error::Error for AnnotationError {}
 ///
 /// Fails if the text is not a JSON object of this shape, or has more than 4096 bytes.
 pub fn read<T: DeserializeOwned>(key: &'static str, text: &str, names: &[&str]) -> Result<T, AnnotationError> {
-    if text.len() > MAX_BYTES {
-        let fault = format!("it has {} bytes, and {MAX_BYTES} are read", text.len());
+    if text.len() > MAX_ANNOTATION_BYTES {
+        let fault = format!("it has {} bytes, and {MAX_ANNOTATION_BYTES} are read", text.len());
         return Err(AnnotationError { key, field: "", fault });
     }
     let fields = serde_json::from_str(text).map(|fields| Value::Object(with_names(fields, names)));
@@ -120,7 +120,8 @@ impl Reservation {
 /// units, which nobody counts CPUs in, are invalid here.
 fn milli(amount: &Value) -> Option<u64> {
     let text = match amount {
-        Value::String(text) => text.clone(),
+        // Kubernetes skips blanks around it.
+        Value::String(text) => text.trim().to_owned(),
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
@@ -284,7 +285,7 @@ mod tests {
             (r#"{"resources": {"cpu": "2"}}"#, 2_000, ""),
             (r#"{"resources": {"cpu": 2}}"#, 2_000, ""),
             (r#"{"resources": {"cpu": "1500m", "memory": "1Gi"}}"#, 1_500, ""),
-            (r#"{"resources": {"cpu": "0.5"}}"#, 500, ""),
+            (r#"{"resources": {"cpu": " 0.5 "}}"#, 500, ""),
             (r#"{"resources": {"cpu": ".5"}}"#, 500, ""),
             (r#"{"resources": {"cpu": "1."}}"#, 1_000, ""),
             (r#"{"resources": {"cpu": "0.0001"}}"#, 1, ""),
@@ -326,7 +327,6 @@ mod tests {
             (r#"{"resources": {"cpu": ""}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "."}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "NaN"}}"#, "resources.cpu"),
-            (r#"{"resources": {"cpu": " 3"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "1e"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": "1e--4"}}"#, "resources.cpu"),
             (r#"{"resources": {"cpu": 1e400}}"#, ""),

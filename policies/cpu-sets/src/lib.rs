@@ -6,7 +6,8 @@ pub mod pick;
 mod set;
 
 pub use crate::annotation::{
-    AnnotationError, RESERVATION, RESOURCE_STATUS, Reservation, ResourceStatus, SYSTEM_QOS, SystemQos, read,
+    AnnotationError, MAX_ANNOTATION_BYTES, RESERVATION, RESOURCE_STATUS, Reservation, ResourceStatus, SYSTEM_QOS,
+    SystemQos, read,
 };
 pub use crate::json::with_names;
 pub use crate::pick::{Cpu, pick};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cpu_sets::{
-    AnnotationError, Cpu, CpuSet, RESERVATION, RESOURCE_STATUS, Reservation, ResourceStatus, SYSTEM_QOS, SystemQos,
+    AnnotationError, Cpu, CpuSet, MAX_ANNOTATION_BYTES, RESERVATION, RESOURCE_STATUS, Reservation, ResourceStatus,
+    SYSTEM_QOS, SystemQos,
 };
 use qosm_sdk::{
     Container, ContainerId, ContainerKind, ContainerState, Host, NodeObjectFacts, PodFacts, PodId, QosClass, Topology,
@@ -224,7 +225,7 @@ impl Sources {
 impl Known {
     fn read(&mut self, annotations: &[(String, String)]) {
         let texts = [RESOURCE_STATUS, RESOURCE_SPEC, NUMA_SPEC, CPUSET_SCHEDULER]
-            .map(|key| value(annotations, key).map(str::to_owned));
+            .map(|key| value(annotations, key).map(|text| text.chars().take(MAX_ANNOTATION_BYTES + 1).collect()));
         if self.is_read && texts == self.texts {
             return;
         }

@@ -242,6 +242,7 @@ mod tests {
         for (text, cpu, memory, policy) in [
             (r#"{"resources":{"cpu":"4","memory":"2Gi"}}"#, 4000, 2 * GIB, ApplyPolicy::Default),
             (r#"{"resources":{"cpu":1.5}}"#, 1500, 0, ApplyPolicy::Default),
+            (r#"{"resources":{"cpu":" 3 "}}"#, 3000, 0, ApplyPolicy::Default),
             (r#"{"resources":{"CPU":"3","Memory":"1Gi"}}"#, 0, 0, ApplyPolicy::Default),
             (r#"{"reservedCPUs":"0-1, 4"}"#, 3000, 0, ApplyPolicy::Default),
             (r#"{"resources":{"memory":1024}}"#, 0, 1024, ApplyPolicy::Default),

@@ -52,7 +52,8 @@ impl Quantity {
     /// See [`QuantityError`].
     pub fn read(value: &Value) -> Result<Self, QuantityError> {
         match value {
-            Value::String(text) => Self::parse(text),
+            // Kubernetes skips blanks around it.
+            Value::String(text) => Self::parse(text.trim()),
             Value::Number(number) => Self::parse(&number.to_string()),
             _ => Err(QuantityError::NoNumber),
         }
