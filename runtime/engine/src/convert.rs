@@ -99,7 +99,7 @@ pub(crate) struct PodParts<'a> {
 
 impl<'a> PodParts<'a> {
     pub(crate) fn of(views: &[PodView<'a>]) -> Self {
-        let labels = |view: &PodView<'a>| object_labels(view.pod).collect::<Vec<_>>();
+        let labels = |view: &PodView<'a>| object_labels(view.pod).into_iter().collect::<Vec<_>>();
         let resources = |view: &PodView<'a>| {
             view.pod
                 .containers

@@ -150,7 +150,7 @@ pub(super) fn pod(view: &PodView<'_>, config: &str) -> Result<String> {
         active: own.active,
         host_pid: own.host_pid,
         static_pod: own.is_static(),
-        labels: labels(own).collect(),
+        labels: labels(own),
         containers: containers.map(|(own, &(id, exclusive))| container(own, id, exclusive)).collect(),
         cpu_overhead_milli: own.cpu_overhead.0,
         memory_overhead_bytes: own.memory_overhead.0,

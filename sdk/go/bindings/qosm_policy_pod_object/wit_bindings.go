@@ -30,7 +30,8 @@ type RestartPolicy = uint8
 type Object struct {
 	// The pod.
 	Pod uint32
-	// Annotations of at most 16 KiB, by key, up to 64 KiB.
+	// Annotations, up to 32 KiB: those that qosm knows first (of a longer value the beginning), then by key. Of an ended pod only the
+	// former.
 	Annotations []witTypes.Tuple2[string, string]
 	// `metadata.creationTimestamp` in seconds since 1970, by the API server's clock; `none` if not set.
 	CreatedAtSec witTypes.Option[int64]

@@ -158,7 +158,8 @@ type Container struct {
 	MemoryLimitBytes witTypes.Option[uint64]
 	// All resources other than CPU and memory.
 	ExtendedResources []ExtendedResource
-	// Number of CPUs that the kubelet assigned exclusively to this container; `none` if the container shares its CPUs.
+	// Number of CPUs that the kubelet assigned exclusively to this container, by the CPU manager's state file; where that cannot be read,
+	// by its cpuset, if no other running container has the same. `none` if the container shares its CPUs.
 	ExclusiveCpus witTypes.Option[uint32]
 }
 
@@ -187,7 +188,7 @@ type Pod struct {
 	// Whether the kubelet runs the pod from a manifest of its own, as it does for control plane pods: the annotation
 	// `kubernetes.io/config.source` names another source than `api`.
 	StaticPod bool
-	// Labels, by key, up to 16 KiB.
+	// Labels, up to 8 KiB: those that qosm knows first, then by key. Of an ended pod only the former.
 	Labels []witTypes.Tuple2[string, string]
 	// Init containers, sidecars and regular containers, in the order of the specification.
 	Containers []Container
