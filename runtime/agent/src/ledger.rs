@@ -33,6 +33,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod ties;
+mod unpinned;
 mod unrestored;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

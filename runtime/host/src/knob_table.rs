@@ -203,6 +203,9 @@ pub enum DefaultFound {
     Decision(&'static str),
 }
 
+/// The list of CPUs that a cgroup may use: the limit where a quota is lifted for CPUs of a pod's own.
+pub const CPU_LIST: Knob = Knob::CpusetCpus;
+
 const ALL_LEVELS: &[Level] = &[Level::Tier, Level::Pod, Level::Container];
 
 /// The largest CFS burst on cgroup v1, in microseconds, as Koordinator's agent checks it.

@@ -38,7 +38,8 @@ impl Ledger {
         self.add_groups_below(host, &mut dirty);
         let mut resolutions: HashMap<(Target, Knob), Resolved> = HashMap::new();
         let mut wanted = Vec::new();
-        for (target, knob) in dirty {
+        let were_without_cpus = self.without_cpus(&dirty);
+        for &(target, knob) in &dirty {
             if let Some(resolved) = self.resolve(host, inputs, target, knob)
                 && let Some(resolved) = self.without_livelock(host, inputs, resolved, out)
                 && !self.left_to_another(host, inputs, &resolved, out)
@@ -47,7 +48,6 @@ impl Ledger {
                 resolutions.insert((target, knob), resolved);
             }
         }
-        self.notify_denials(host, inputs, out);
         let wanted = self.without_those_in_force(host, inputs, wanted, &resolutions);
         let restored = resolutions.iter().filter(|(_, resolved)| resolved.restores);
         let baselines: Baselines = restored.map(|(&key, _)| key).collect();
@@ -61,6 +61,8 @@ impl Ledger {
                 self.refused(host, inputs, resolved, error, out);
             }
         }
+        self.keep_quotas(inputs, &mut plan.steps, &resolutions);
+        self.notify_denials(host, inputs, out);
         self.notify_missing(inputs.pods, out);
         for &(target, knob, value) in &plan.unchanged {
             if let Some(resolved) = resolutions.get(&(target, knob)) {
@@ -98,6 +100,8 @@ impl Ledger {
                 }
             }
         }
+        let are_without_cpus = self.without_cpus(&dirty);
+        self.touch_quotas(inputs, are_without_cpus.symmetric_difference(&were_without_cpus));
         self.delete_restored();
     }
 

@@ -47,6 +47,12 @@ impl Ledger {
         {
             return self.refused_by_rails(inputs, target, knob, value, why);
         }
+        if let Some(value) = ruled
+            && let Some(lease) = self.leases.effective(target, knob)
+            && let Some(why) = self.lacks_cpus(inputs.pods, &lease.holder.policy, (target, knob), value)
+        {
+            return self.refused_by_rails(inputs, target, knob, value, why);
+        }
         if let Some(mask) = row(knob).masked
             && let Some(other) = self.masking(inputs.pods, target, knob)
         {

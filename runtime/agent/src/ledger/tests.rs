@@ -12,6 +12,7 @@ mod order;
 mod release;
 mod resizes;
 mod restore;
+mod unpinned;
 
 use std::sync::OnceLock;
 
