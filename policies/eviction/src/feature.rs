@@ -127,13 +127,22 @@ pub enum Resource {
 impl Resource {
     /// Name of the resource in Kubernetes.
     pub fn name(self) -> &'static str {
+        self.names().first().copied().unwrap_or_default()
+    }
+
+    /// All names of the resource: the current one, then older ones.
+    pub fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Cpu => "cpu",
-            Self::Memory => "memory",
-            Self::BatchCpu => "kubernetes.io/batch-cpu",
-            Self::BatchMemory => "kubernetes.io/batch-memory",
-            Self::MidCpu => "kubernetes.io/mid-cpu",
-            Self::MidMemory => "kubernetes.io/mid-memory",
+            Self::Cpu => &["cpu"],
+            Self::Memory => &["memory"],
+            Self::BatchCpu => {
+                &["kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"]
+            }
+            Self::BatchMemory => {
+                &["kubernetes.io/batch-memory", "koordinator.sh/batch-memory", "alibabacloud.com/reclaimed-memory"]
+            }
+            Self::MidCpu => &["kubernetes.io/mid-cpu"],
+            Self::MidMemory => &["kubernetes.io/mid-memory"],
         }
     }
 

@@ -80,28 +80,29 @@ impl Requests {
     /// Adds up the requests. Ordinary init containers do not count. If a container has several names of one resource, the first one counts;
     /// a limit without a request counts as the request.
     ///
-    /// Source: koordinator `apis/extension/resource.go`, `apis/extension/deprecated.go`; ACK's older names.
-    pub fn of(containers: &[Container]) -> Self {
+    /// If the node offers a resource under some of its names, the other names do not count: no scheduler places such a pod there, and
+    /// the kubelet admits one that names its node without looking at them. `is_offered` says whether the node has a resource.
+    ///
+    /// Source: koordinator `apis/extension/resource.go`, `apis/extension/deprecated.go`; ACK's older names; `removeMissingExtendedResources`
+    /// in kubernetes `pkg/kubelet/lifecycle/predicate.go`.
+    pub fn of(containers: &[Container], is_offered: impl Fn(&str) -> bool) -> Self {
         let sum = |names: &[&str]| {
+            let is_any_offered = names.iter().any(|name| is_offered(name));
             let of = |container: &Container| {
                 let request = |name: &&str| {
                     let found = container.extended_resources.iter().find(|resource| resource.name == **name)?;
                     found.request.or(found.limit)
                 };
-                names.iter().find_map(request).unwrap_or(0)
+                names.iter().filter(|name| !is_any_offered || is_offered(name)).find_map(request).unwrap_or(0)
             };
             let counts = containers.iter().filter(|container| container.kind != ContainerKind::Init);
             counts.fold(0_u64, |sum, container| sum.saturating_add(of(container)))
         };
         Self {
-            batch_cpu: sum(&["kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"]),
-            batch_memory: sum(&[
-                "kubernetes.io/batch-memory",
-                "koordinator.sh/batch-memory",
-                "alibabacloud.com/reclaimed-memory",
-            ]),
-            mid_cpu: sum(&["kubernetes.io/mid-cpu"]),
-            mid_memory: sum(&["kubernetes.io/mid-memory"]),
+            batch_cpu: sum(Resource::BatchCpu.names()),
+            batch_memory: sum(Resource::BatchMemory.names()),
+            mid_cpu: sum(Resource::MidCpu.names()),
+            mid_memory: sum(Resource::MidMemory.names()),
         }
     }
 }
@@ -215,6 +216,26 @@ mod tests {
         }
     }
 
+    fn any(_: &str) -> bool {
+        true
+    }
+
+    #[test]
+    fn a_name_that_the_node_does_not_offer_counts_only_if_it_offers_none() {
+        let containers = [container(
+            ContainerKind::Regular,
+            &[("kubernetes.io/batch-cpu", 5), ("alibabacloud.com/reclaimed-memory", 1 << 62)],
+        )];
+        for (offered, batch_cpu, batch_memory) in [
+            (&["kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"][..], 5, 0),
+            (&["koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-memory"], 0, 1 << 62),
+            (&[], 5, 1 << 62),
+        ] {
+            let requests = Requests::of(&containers, |name| offered.contains(&name));
+            assert_eq!(requests, Requests { batch_cpu, batch_memory, ..Requests::default() }, "{offered:?}");
+        }
+    }
+
     #[test]
     fn containers_and_sidecars_request_and_init_containers_do_not() {
         let containers = [
@@ -226,7 +247,7 @@ mod tests {
             container(ContainerKind::Init, &[("kubernetes.io/batch-cpu", 9_000), ("kubernetes.io/mid-memory", 9)]),
         ];
         let expected = Requests { batch_cpu: 1_200, batch_memory: 1 << 30, mid_cpu: 7, mid_memory: 0 };
-        assert_eq!(Requests::of(&containers), expected);
+        assert_eq!(Requests::of(&containers, any), expected);
         let older = [
             container(
                 ContainerKind::Regular,
@@ -237,8 +258,8 @@ mod tests {
                 &[("alibabacloud.com/reclaimed-cpu", 20), ("koordinator.sh/batch-memory", 3)],
             ),
         ];
-        assert_eq!(Requests::of(&older), Requests { batch_cpu: 25, batch_memory: 3, ..Requests::default() });
-        assert_eq!(Requests::of(&[]), Requests::default());
+        assert_eq!(Requests::of(&older, any), Requests { batch_cpu: 25, batch_memory: 3, ..Requests::default() });
+        assert_eq!(Requests::of(&[], any), Requests::default());
 
         // As Kubernetes and the policy `reclaimed-resources` count it.
         let mut limited =
@@ -246,7 +267,7 @@ mod tests {
         for (resource, limit) in limited.extended_resources.iter_mut().zip([Some(700), Some(9)]) {
             (resource.request, resource.limit) = (resource.request.filter(|request| *request == 0), limit);
         }
-        assert_eq!(Requests::of(&[limited]), Requests { batch_cpu: 700, ..Requests::default() });
+        assert_eq!(Requests::of(&[limited], any), Requests { batch_cpu: 700, ..Requests::default() });
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Pods and node as other interfaces report them, cached until they change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_sdk::{Host, Level, NodeAmount, NodeObjectFacts, PodFacts, PodId, PodObjectFacts};
 
@@ -14,6 +14,8 @@ pub(crate) struct Sources {
     pods: BTreeMap<PodId, Known>,
     objects_seen: Option<u64>,
     node: Option<Node>,
+    /// Names of the resources that the node offers.
+    offered: BTreeSet<String>,
     node_seen: Option<u64>,
 }
 
@@ -43,6 +45,18 @@ impl Sources {
 
     /// Reads the sources that have changed. A label or annotation that cannot be read is logged once.
     pub(crate) fn read<H: Host>(&mut self, host: &mut H) {
+        let generation = Some(host.node_object_generation());
+        if self.node_seen != generation {
+            self.node_seen = generation;
+            let object = host.node_object();
+            self.node = object.as_ref().map(node);
+            let resources = object.into_iter().flat_map(|object| object.resources);
+            let offered = resources.filter(|amount| amount.allocatable.is_some()).map(|amount| amount.name).collect();
+            if self.offered != offered {
+                self.offered = offered;
+                self.objects_seen = None;
+            }
+        }
         let generation = Some(host.pod_objects_generation());
         if self.objects_seen != generation {
             self.objects_seen = generation;
@@ -51,12 +65,7 @@ impl Sources {
                     known.object = Some(object);
                 }
             }
-            self.pods.values_mut().for_each(|known| known.reread(host));
-        }
-        let generation = Some(host.node_object_generation());
-        if self.node_seen != generation {
-            self.node_seen = generation;
-            self.node = host.node_object().map(|object| node(&object));
+            self.pods.values_mut().for_each(|known| known.reread(host, &self.offered));
         }
     }
 
@@ -76,7 +85,7 @@ impl Sources {
 }
 
 impl Known {
-    fn reread<H: Host>(&mut self, host: &mut H) {
+    fn reread<H: Host>(&mut self, host: &mut H, offered: &BTreeSet<String>) {
         let facts = &self.facts;
         let object = self.object.as_ref();
         let plain = Pod {
@@ -90,7 +99,7 @@ impl Known {
             is_of_daemon_set: object.is_some_and(|object| object.owner_kind.as_deref() == Some("DaemonSet")),
             created_at: object.and_then(|object| object.created_at_sec).unwrap_or_default(),
             grace_seconds: object.and_then(|object| object.grace_period_sec),
-            requests: Requests::of(&facts.containers),
+            requests: Requests::of(&facts.containers, |name| offered.contains(name)),
             ..Pod::new(&facts.uid, &facts.name)
         };
         let labels = facts.labels.iter().cloned().collect();
@@ -112,16 +121,10 @@ fn node(object: &NodeObjectFacts) -> Node {
         let of = |amount: &NodeAmount| u64::try_from(amount.capacity.or(amount.allocatable)?).ok();
         amount(name).and_then(of).unwrap_or_default()
     };
-    let offered = [
-        (Resource::BatchCpu, &["koordinator.sh/batch-cpu", "alibabacloud.com/reclaimed-cpu"][..]),
-        (Resource::BatchMemory, &["koordinator.sh/batch-memory", "alibabacloud.com/reclaimed-memory"]),
-        (Resource::MidCpu, &[]),
-        (Resource::MidMemory, &[]),
-    ];
-    let allocatable = offered.into_iter().filter_map(|(resource, older)| {
-        let mut names = [resource.name()].into_iter().chain(older.iter().copied());
-        Some((resource, names.find_map(|name| amount(name)?.allocatable)?))
-    });
+    let offered = [Resource::BatchCpu, Resource::BatchMemory, Resource::MidCpu, Resource::MidMemory];
+    let allocatable = offered
+        .into_iter()
+        .filter_map(|resource| Some((resource, resource.names().iter().find_map(|name| amount(name)?.allocatable)?)));
     Node {
         cpu_capacity_milli: capacity("cpu"),
         memory_capacity_bytes: capacity("memory"),
