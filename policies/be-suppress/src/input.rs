@@ -88,6 +88,9 @@ pub struct Pod {
     pub is_active: bool,
     /// CPUs that the annotation [`cpu_sets::RESOURCE_STATUS`] pins the pod to; empty if it is not pinned.
     pub pinned: CpuSet,
+    /// CPUs that the pod's containers are limited to: those of that annotation, or those that the kubelet gave each of them exclusively;
+    /// empty if it is not known.
+    pub limited_to: CpuSet,
     /// Whether that annotation assigns NUMA nodes to the pod.
     pub has_numa_nodes: bool,
     /// Containers of the pod that have a cgroup.
@@ -107,6 +110,7 @@ impl Pod {
             kube_qos: KubeQos::Burstable,
             is_active: true,
             pinned: CpuSet::default(),
+            limited_to: CpuSet::default(),
             has_numa_nodes: false,
             containers: Vec::new(),
             pressure: None,
@@ -198,6 +202,14 @@ pub struct InForce {
     pub container_cpus: BTreeMap<ContainerId, CpuSet>,
     /// CFS quota of the tier; `None` if it cannot be read.
     pub tier_quota: Option<Quota>,
+}
+
+impl InForce {
+    /// CPUs that batch pods run on: those of the tier's containers, or of the tier while it has none; `None` if they cannot be read.
+    pub fn batch_cpus(&self) -> Option<CpuSet> {
+        let all = self.container_cpus.values().cloned().reduce(|all, cpus| all.union(&cpus));
+        all.or_else(|| self.tier_cpus.clone())
+    }
 }
 
 /// Which knobs can be written.

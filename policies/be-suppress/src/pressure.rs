@@ -8,6 +8,7 @@ use std::fmt;
 
 use qosm_sdk::{PodId, PressureScope, PressureTrigger, StalledResource};
 
+use crate::CpuSet;
 use crate::allowed::is_non_be;
 use crate::config::Settings;
 use crate::input::{INTERVAL_USEC, Inputs, Pod, Pressure};
@@ -74,7 +75,11 @@ impl Bound {
         capacity_milli: u64,
         now_usec: u64,
     ) -> Self {
-        let sensitive = || inputs.pods.iter().filter(|pod| pod.is_active && is_non_be(pod.class, pod.kube_qos));
+        let batch = inputs.in_force.batch_cpus();
+        let sensitive = || {
+            let sensitive = |pod: &&Pod| pod.is_active && is_non_be(pod.class, pod.kube_qos);
+            inputs.pods.iter().filter(sensitive).filter(|pod| meets(pod, batch.as_ref()))
+        };
         let waiting = sensitive().filter(|pod| is_short(pod, settings)).map(wait).max_by(longer);
         let is_to_blame = u128::from(be_micro_cpu) * 100
             >= u128::from(capacity_milli) * 1_000 * u128::from(settings.be_share_percent);
@@ -118,6 +123,11 @@ impl Bound {
     }
 }
 
+/// Whether batch pods may run where the pod runs. A pod with CPUs of its own waits for its own tasks only, however few batch pods there are.
+fn meets(pod: &Pod, batch: Option<&CpuSet>) -> bool {
+    pod.limited_to.is_empty() || batch.is_none_or(|batch| pod.limited_to.iter().any(|cpu| batch.contains(cpu)))
+}
+
 /// The pod's pressure; `None` if its window is too short.
 fn measured(pod: &Pod) -> Option<Pressure> {
     pod.pressure.filter(|pressure| pressure.window_usec >= MIN_WINDOW_USEC)
@@ -154,6 +164,7 @@ mod tests {
     use qosm_sdk::{KubeQos, QosClass};
 
     use super::*;
+    use crate::input::InForce;
 
     fn ls(id: PodId, some_usec: u64) -> Pod {
         let pressure = Pressure { some_usec, throttled_usec: 0, window_usec: 1_000_000 };
@@ -212,6 +223,33 @@ mod tests {
             ),
         ] {
             assert_eq!(now(&mut State::default(), &pods, be, 10_000_000), bound, "{pods:?} {be}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_batch_pods_do_not_meet_waits_for_its_own_tasks() {
+        let set = |text: &str| CpuSet::parse(text).unwrap();
+        let bound = |limited_to: &str, tier: Option<&str>, container: Option<&str>| {
+            let in_force = InForce {
+                tier_cpus: tier.map(set),
+                container_cpus: container.map(|cpus| (9, set(cpus))).into_iter().collect(),
+                ..InForce::default()
+            };
+            let pods = vec![Pod { limited_to: set(limited_to), ..ls(1, 900_000) }];
+            let inputs = Inputs { pods, in_force, ..Inputs::default() };
+            Bound::now(&mut State::default(), &Settings::default(), &inputs, 2_000_000, 16_000, 10_000_000)
+        };
+        let cut = Bound::Cut(waiting(1, 900_000));
+        for (limited_to, tier, container, expected) in [
+            ("", Some("4-7"), None, cut),
+            ("0", None, None, cut),
+            ("0", Some("0-3"), None, cut),
+            ("0", Some("4-7"), None, Bound::Free),
+            // Under the kubelet's static CPU manager the tier has more CPUs than its containers.
+            ("0", Some("0-7"), Some("4-7"), Bound::Free),
+            ("0-4", Some("0-7"), Some("4-7"), cut),
+        ] {
+            assert_eq!(bound(limited_to, tier, container), expected, "{limited_to} {tier:?} {container:?}");
         }
     }
 

@@ -7,7 +7,7 @@ use qosm_sdk::{
 };
 
 use crate::input::{Kubelet, Node, Pod};
-use crate::{Cpu, Reservation, ResourceStatus, SystemQos};
+use crate::{Cpu, CpuSet, Reservation, ResourceStatus, SystemQos};
 use cpu_sets::{AnnotationError, RESERVATION, RESOURCE_STATUS, SYSTEM_QOS};
 
 /// The cached facts, with the generation of each source; `None` before the first read.
@@ -19,6 +19,8 @@ pub(crate) struct Sources {
     node_seen: Option<u64>,
     cpus: Vec<Cpu>,
     kubelet: Kubelet,
+    /// CPUs that the kubelet gave to single containers.
+    given: BTreeMap<ContainerId, CpuSet>,
     topology_seen: Option<u64>,
 }
 
@@ -67,6 +69,9 @@ impl Sources {
             let cpu = |cpu: &qosm_sdk::Cpu| Cpu { id: cpu.id, core: cpu.core, socket: cpu.socket, node: cpu.numa_node };
             self.cpus = topology.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect();
             let exclusive = topology.exclusive.iter().flat_map(|own| &own.cpus).chain(&topology.reserved);
+            let given = topology.exclusive.iter();
+            let given = given.filter_map(|own| Some((own.container?, own.cpus.iter().copied().collect())));
+            self.given = given.collect();
             self.kubelet =
                 Kubelet { is_static: topology.manager == CpuManager::Static, exclusive: exclusive.copied().collect() };
         }
@@ -108,11 +113,20 @@ impl Sources {
             kube_qos: known.facts.kube_qos,
             is_active: known.facts.active,
             pinned: known.status.cpus.clone(),
+            limited_to: self.limited_to(known),
             has_numa_nodes: known.status.has_numa_nodes,
             containers: running(&known.facts).collect(),
             ..Pod::new(known.facts.id)
         };
         self.pods.values().map(pod).collect()
+    }
+
+    fn limited_to(&self, known: &Known) -> CpuSet {
+        if !known.status.cpus.is_empty() {
+            return known.status.cpus.clone();
+        }
+        let given: Option<Vec<&CpuSet>> = running(&known.facts).map(|container| self.given.get(&container)).collect();
+        given.unwrap_or_default().into_iter().fold(CpuSet::default(), |all, cpus| all.union(cpus))
     }
 
     /// The running containers of active pods in the suppressed tier.
