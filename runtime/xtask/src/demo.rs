@@ -250,7 +250,7 @@ fn hold(workspace: &Workspace, agent: &Agent, server: &Server, rate: f64, interr
     for words in [format!("explain {}", agent::POD), "get knobs".to_owned(), "get policies".to_owned()] {
         println!("  {} {words} --admin-socket {}", workspace.binary().display(), agent.socket().display());
     }
-    let _load = load::Load::start(server.address(), load::moments(rate, Duration::from_secs(3600)));
+    let _load = load::Load::start(server.address(), load::moments(rate, Duration::from_secs(3600), 0));
     // An interrupt is the expected end.
     let _ = interrupt.sleep(Duration::from_secs(3600));
 }

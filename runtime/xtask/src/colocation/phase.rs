@@ -119,7 +119,7 @@ impl Phase {
         interrupt: &Interrupt,
     ) -> Result<()> {
         let length = Duration::from_secs(seconds);
-        let load = Load::start(server.address(), moments(setting.rate, SETTLE + length));
+        let load = Load::start(server.address(), moments(setting.rate, SETTLE + length, self.rounds.len()));
         let begun = Instant::now();
         interrupt.sleep_until(begun + SETTLE)?;
         let settling = load.answers();

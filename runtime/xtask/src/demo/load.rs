@@ -2,7 +2,7 @@
 //!
 //! The tools that Debian packages do not fit: `wrk`, `ab` and `siege` send the next request after the previous answer, so a throttled
 //! server gets fewer requests and looks better than it is; `httperf` keeps its rate but reports no percentiles. Here each request has a
-//! scheduled time, drawn once and the same in every phase. Its latency counts from that time, however late it is sent.
+//! scheduled time, drawn once and the same in every phase of a round. Its latency counts from that time, however late it is sent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -87,9 +87,10 @@ impl Drop for Load {
     }
 }
 
-/// Arrival times: independent of each other, on average `rate` a second, and always the same for the same rate.
-pub(crate) fn moments(rate: f64, length: Duration) -> Vec<Duration> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+/// Arrival times: independent of each other, on average `rate` a second, and always the same for the same rate and round. Rounds differ:
+/// a high percentile depends on how often visitors come at once, and the same visitors again would say nothing new about that.
+pub(crate) fn moments(rate: f64, length: Duration, round: usize) -> Vec<Duration> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ (round as u64).rotate_right(24);
     let mut uniform = move || {
         // SplitMix64 (Steele, Lea, Flood 2014): sufficient for some thousand gaps, and the same on every machine.
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -183,10 +184,13 @@ mod tests {
 
     #[test]
     fn visitors_come_at_the_asked_rate_and_always_alike() {
-        let moments = moments(24.0, Duration::from_secs(1000));
+        let moments = moments(24.0, Duration::from_secs(1000), 0);
         assert!((23_000..25_000).contains(&moments.len()), "{}", moments.len());
         assert!(moments.is_sorted());
-        assert_eq!(moments, super::moments(24.0, Duration::from_secs(1000)));
+        assert_eq!(moments, super::moments(24.0, Duration::from_secs(1000), 0));
+        let other = super::moments(24.0, Duration::from_secs(1000), 1);
+        let alike = moments.iter().filter(|moment| other.contains(moment)).count();
+        assert_eq!(alike, 0, "visitors of another round come at other moments");
         // For independent arrivals, the standard deviation of the gaps is equal to their mean.
         let gaps: Vec<f64> = moments.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;

@@ -107,7 +107,7 @@ pub(crate) fn run(
     interrupt: &Interrupt,
 ) -> Result<Phase> {
     let total = SETTLE + seconds;
-    let load = Load::start(server, moments(rate, Duration::from_secs(total)));
+    let load = Load::start(server, moments(rate, Duration::from_secs(total), 0));
     let start = Instant::now();
     let mut phase = Phase { policy, seconds: Vec::new(), failed: 0 };
     let mut before = container.sample()?;
@@ -140,7 +140,7 @@ pub(crate) fn calibrate(
     interrupt: &Interrupt,
 ) -> Result<Duration> {
     let length = Duration::from_secs(4);
-    let load = Load::start(server, moments(rate, length));
+    let load = Load::start(server, moments(rate, length, 0));
     let before = container.sample()?.usage;
     interrupt.sleep(length + Duration::from_millis(500))?;
     let answered = load.answers().iter().filter(|answer| answer.took.is_some()).count();
