@@ -56,8 +56,7 @@ fn the_printed_plan_has_the_node_beneath_the_pods() {
 #[test]
 fn what_a_policy_cannot_use_of_the_strategy_is_a_problem_until_it_is_corrected() {
     let wrong = facts(&json!({"watermarkScaleFactor": 5000}));
-    let problem =
-        "ConfigMap koordinator-system/slo-controller-config: system-config: watermarkScaleFactor: it is 5000; ";
+    let problem = "ConfigMap koordinator-system/slo-controller-config: system-config: clusterStrategy.watermarkScaleFactor: it is 5000; ";
     plan(&wrong).says(1, &[&format!("problem: {problem}"), "Until then its last valid value counts"]);
     let mut right = second(40);
     right["configMaps"] = facts(&json!({"watermarkScaleFactor": 150}))["configMaps"].clone();
@@ -72,8 +71,10 @@ fn however_long_a_wrong_value_is_it_is_named_and_the_others_count() {
     let long = "x".repeat(5000);
     let planned = plan(&facts(&json!({"minFreeKbytesFactor": 100, "watermarkScaleFactor": long})));
     assert_eq!(planned.decisions()[0]["knob"], "vm.min_free_kbytes", "{planned:#?}");
-    let message =
-        format!("system-config: watermarkScaleFactor: it is \"{}…; give a whole number, 10 to 400", &long[..99]);
+    let message = format!(
+        "system-config: clusterStrategy.watermarkScaleFactor: it is \"{}…; give a whole number, 10 to 400",
+        &long[..99]
+    );
     planned.says(1, &[&message, "(policy node-memory)"]);
 }
 

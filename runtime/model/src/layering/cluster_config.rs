@@ -38,8 +38,18 @@ pub struct ClusterConfig {
     keys: BTreeMap<String, ConfigKey>,
     /// The ConfigMap of each key.
     maps: BTreeMap<String, String>,
+    /// Of each key, the entry of `nodeStrategies` that is merged into its strategy.
+    entries: BTreeMap<String, Entry>,
     /// The last usable text of each ConfigMap and key.
     good: GoodTexts,
+}
+
+/// An entry of `nodeStrategies`.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    /// Its place, such as `nodeStrategies[2]` for the third.
+    path: String,
+    fields: Map<String, Value>,
 }
 
 /// One key of the cluster ConfigMap.
@@ -92,7 +102,8 @@ impl ClusterConfig {
                     Some((first, _)) => problem("", outranked(first)),
                 }
             }
-            if let Some((map, Body { text, strategy, .. })) = chosen {
+            if let Some((map, Body { text, strategy, entry, .. })) = chosen {
+                read.entries.extend(entry.map(|entry| (key.clone(), entry)));
                 read.maps.insert(key.clone(), map);
                 read.keys.insert(key.clone(), ConfigKey { text, strategy: Value::Object(strategy).to_string() });
             }
@@ -110,11 +121,24 @@ impl ClusterConfig {
         self.maps.get(key).map(String::as_str)
     }
 
-    /// A problem that a policy found in a key, with the ConfigMap that the key is from.
+    /// A problem that a policy found in a key, with the ConfigMap that the key is from, and the layer that the field is from.
     pub fn problem(&self, policy: &str, KeyProblem { key, field, message }: &KeyProblem) -> Problem {
         let object =
             self.map_of(key).map_or_else(|| "the cluster ConfigMap".to_owned(), |map| format!("ConfigMap {map}"));
-        Problem { object, field: Some(maps::field(key, field)), message: format!("{message} (policy {policy})") }
+        let path = match self.layer_of(key, field) {
+            Some(layer) => format!("{layer}.{field}"),
+            None => field.clone(),
+        };
+        Problem { object, field: Some(maps::field(key, &path)), message: format!("{message} (policy {policy})") }
+    }
+
+    /// Where a field of a key's strategy is written: an entry of `nodeStrategies`, or `clusterStrategy`; `None` if in neither.
+    fn layer_of(&self, key: &str, field: &str) -> Option<&str> {
+        if let Some(entry) = self.entries.get(key).filter(|entry| has_field(&entry.fields, field)) {
+            return Some(&entry.path);
+        }
+        let strategy: Map<String, Value> = serde_json::from_str(&self.get(key)?.strategy).ok()?;
+        has_field(&strategy, field).then_some("clusterStrategy")
     }
 
     /// The last usable text of each key that the ConfigMaps have.
@@ -131,6 +155,17 @@ impl ClusterConfig {
 impl FromIterator<(String, ConfigKey)> for ClusterConfig {
     fn from_iter<I: IntoIterator<Item = (String, ConfigKey)>>(keys: I) -> Self {
         Self { keys: keys.into_iter().collect(), ..Self::default() }
+    }
+}
+
+/// Whether there is a field at this path, such as `beClass.blkioQOS.blocks[0].type`: up to the first list, whose items belong together.
+fn has_field(fields: &Map<String, Value>, path: &str) -> bool {
+    let (name, below) = path.split_once('.').map_or((path, None), |(name, below)| (name, Some(below)));
+    let (name, is_item) = name.split_once('[').map_or((name, false), |(name, _)| (name, true));
+    let value = fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+    match (value, below) {
+        (Some(Value::Object(fields)), Some(below)) if !is_item => has_field(fields, below),
+        (value, _) => value.is_some(),
     }
 }
 
@@ -170,6 +205,7 @@ struct Body {
     text: String,
     value: Document,
     strategy: Map<String, Value>,
+    entry: Option<Entry>,
 }
 
 /// A remark on one field that does not prevent the use of the others: path and message.
@@ -208,8 +244,9 @@ impl Body {
             Some(Document::Items(entries)) => entries,
             Some(_) => return Err(("nodeStrategies".into(), "it is not a list".into())),
         };
-        if let Some(entry) = first_match(entries, node, &mut notes)? {
-            merge(&mut strategy, entry);
+        let entry = first_match(entries, node, &mut notes)?;
+        if let Some(entry) = &entry {
+            merge(&mut strategy, entry.fields.clone());
         }
         if LAYERED.contains(&key) {
             for (name, _) in fields.iter().filter(|(_, value)| !value.is_null()) {
@@ -217,18 +254,14 @@ impl Body {
                 notes.push((name.clone(), format!("unknown field, ignored; the other fields count; {hint}")));
             }
         }
-        Ok((Self { text: text.to_owned(), value, strategy }, notes))
+        Ok((Self { text: text.to_owned(), value, strategy, entry }, notes))
     }
 }
 
 /// The fields of the first entry whose selector matches the node. All entries are read, so that every node reports a
 /// mistake, not only the one that the entry selects.
-fn first_match(
-    entries: Vec<Document>,
-    node: &Node,
-    notes: &mut Vec<Note>,
-) -> Result<Option<Map<String, Value>>, (String, String)> {
-    let mut chosen: Option<(String, Map<String, Value>)> = None;
+fn first_match(entries: Vec<Document>, node: &Node, notes: &mut Vec<Note>) -> Result<Option<Entry>, (String, String)> {
+    let mut chosen: Option<(String, Entry)> = None;
     for (index, entry) in entries.into_iter().enumerate() {
         let path = format!("nodeStrategies[{index}]");
         let mut fields = match entry {
@@ -255,14 +288,17 @@ fn first_match(
                 notes.push((format!("{path}.nodeSelector"), message));
             }
             (Ok(selector), _) if !selector.matches(&node.labels) => {}
-            (Ok(_), None) => chosen = Some((name, object(Document::Fields(fields), &path)?)),
+            (Ok(_), None) => {
+                let fields = object(Document::Fields(fields), &path)?;
+                chosen = Some((name, Entry { path, fields }));
+            }
             (Ok(_), Some((first, _))) => {
                 let message = format!("`{first}` is for this node too and comes first, so this one has no effect here");
                 notes.push((format!("{path}.nodeSelector"), message));
             }
         }
     }
-    Ok(chosen.map(|(_, fields)| fields))
+    Ok(chosen.map(|(_, entry)| entry))
 }
 
 /// The fields of a strategy, without those that count as absent.

@@ -68,6 +68,30 @@ fn a_strategy_is_the_clusters_with_the_first_matching_nodes_merged_over_it() {
 }
 
 #[test]
+fn a_problem_of_a_policy_names_the_layer_that_the_field_is_from() {
+    let text = r#"{"clusterStrategy": {"percent": 1, "beClass": {"cpuQOS": {"a": 1}, "blocks": [{"type": "x"}]}},
+        "nodeStrategies": [{"nodeSelector": {"matchLabels": {"pool": "web"}}, "percent": 2},
+                           {"nodeSelector": {}, "Percent": 3, "beClass": {"cpuQOS": {"b": 2}}}]}"#;
+    let (read, _) = ClusterConfig::read(&[koordinator(&[("key", text)])], &Node::default(), None);
+    let field = |field: &str| {
+        let problem = KeyProblem { key: "key".into(), field: field.into(), message: "it is wrong".into() };
+        read.problem("mine", &problem).field.unwrap()
+    };
+    for (of, expected) in [
+        ("percent", "key: nodeStrategies[1].percent"),
+        ("beClass.cpuQOS.a", "key: clusterStrategy.beClass.cpuQOS.a"),
+        ("beClass.cpuQOS.b", "key: nodeStrategies[1].beClass.cpuQOS.b"),
+        ("beClass.blocks[0].type", "key: clusterStrategy.beClass.blocks[0].type"),
+        // A missing field, one of a key with other layers, and the key itself.
+        ("beClass.cpuQOS.c", "key: beClass.cpuQOS.c"),
+        ("nodeConfigs[0].a", "key: nodeConfigs[0].a"),
+        ("", "key"),
+    ] {
+        assert_eq!(field(of), expected);
+    }
+}
+
+#[test]
 fn a_field_beside_the_strategies_is_named_where_the_key_has_none() {
     let flat = r#"{"enable": true, "nodeStrategie": [], "clusterStrategy": {"enable": false}, "comment": null}"#;
     let maps =
