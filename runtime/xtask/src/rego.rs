@@ -28,6 +28,8 @@ const NAME_OF_TEMPLATE: &str = "my-policy";
 const EXAMPLES: (&str, &str) = ("examples", "rego-");
 /// Pattern of test files, which are not shipped.
 const TESTS: &str = "*_test.rego";
+/// Time limit of a test, which only ends one that hangs: opa's own of 5 seconds is too short for some on a busy machine.
+const LIMIT: &str = "10m";
 
 /// What to do with the library, the template and the examples.
 #[derive(clap::Args)]
@@ -46,6 +48,8 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
     /// Tests that are marked as to do (`todo_test_…`).
     pub(crate) skipped: u64,
+    /// Name and output of each test that failed.
+    pub(crate) failures: BTreeMap<String, String>,
 }
 
 impl Counts {
@@ -55,7 +59,22 @@ impl Counts {
             let (name, verdict) = line.rsplit_once(": ").filter(|(name, _)| name.starts_with("data."))?;
             Some((name, verdict.split_whitespace().next()?))
         };
-        let verdicts: BTreeMap<&str, &str> = printed.into_iter().filter_map(verdict).collect();
+        let mut verdicts: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut failed = None;
+        for line in printed {
+            if let Some((name, verdict)) = verdict(line) {
+                verdicts.insert(name, verdict);
+                failed = matches!(verdict, "FAIL" | "ERROR").then_some(name);
+            } else if !line.starts_with(' ') {
+                failed = None;
+            }
+            if let Some(name) = failed {
+                let output = self.failures.entry(name.to_owned()).or_default();
+                if !output.lines().any(|known| known == line) {
+                    *output += &format!("{line}\n");
+                }
+            }
+        }
         for verdict in verdicts.into_values() {
             match verdict {
                 "PASS" => self.passed += 1,
@@ -136,7 +155,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Counts> {
         command::run(check.arg("--schema").arg(workspace.root().join(SCHEMA)))?;
         let (passed, failed) = (counts.passed, counts.failed);
         let mut printed = Vec::new();
-        let status = command::lines(&mut opa(&["test", "--verbose", "--bundle", "."])?, |line| {
+        let status = command::lines(&mut opa(&["test", "--verbose", "--bundle", "--timeout", LIMIT, "."])?, |line| {
             println!("{line}");
             printed.push(line.to_owned());
         })?;
@@ -244,6 +263,8 @@ mod tests {
         counts.add([
             "FAILURES",
             "data.qosm_test.test_it_lets_go: FAIL (210.3µs)",
+            "  policy_test.rego:7:",
+            "    count(settings) == 1",
             "SUMMARY",
             "policy_test.rego:",
             "data.qosm_test.test_it_holds: PASS (1.234567ms)",
@@ -252,6 +273,14 @@ mod tests {
             "data.qosm_test.test_what_is_this: ERROR (1µs)",
             "PASS: 1/3",
         ]);
-        assert_eq!(counts, Counts { passed: 1, failed: 2, skipped: 1 });
+        let outputs = [
+            (
+                "data.qosm_test.test_it_lets_go",
+                "data.qosm_test.test_it_lets_go: FAIL (210.3µs)\n  policy_test.rego:7:\n    count(settings) == 1\n",
+            ),
+            ("data.qosm_test.test_what_is_this", "data.qosm_test.test_what_is_this: ERROR (1µs)\n"),
+        ];
+        let failures = outputs.map(|(name, output)| (name.to_owned(), output.to_owned())).into();
+        assert_eq!(counts, Counts { passed: 1, failed: 2, skipped: 1, failures });
     }
 }

@@ -525,6 +525,12 @@ fn workspace(run: &Run<'_>, selection: &Selection<'_>, tally: &mut Tally) -> Res
         tally.passed += counts.passed;
         tally.failed += counts.failed;
         tally.ignored += counts.skipped;
+        tally.failures.extend(counts.failures.into_iter().map(|(test, output)| Failure {
+            stage: Stage::Workspace,
+            program: again::REGO.to_owned(),
+            test,
+            output,
+        }));
     }
     command::heading("tests of all crates");
     // The filter is for the other stages; here it would skip nearly everything.

@@ -109,8 +109,9 @@ impl Opa {
     /// [`BuildError::Failed`] if a test fails or does not compile.
     pub fn test(&self, folder: &Path, filter: Option<&str>) -> Result<(), BuildError> {
         let mut opa = Command::new("opa");
-        // `--bundle` reads the folder as a bundle, so that recordings and cases, which are YAML, are not read as data.
-        opa.current_dir(folder).args(["test", "--bundle", "--ignore", "target", "."]);
+        // `--bundle` reads the folder as a bundle, so that recordings and cases, which are YAML, are not read as data. The time limit of
+        // opa, 5 seconds a test, is too short for thorough ones on a busy machine.
+        opa.current_dir(folder).args(["test", "--bundle", "--timeout", "1m", "--ignore", "target", "."]);
         if let Some(filter) = filter {
             opa.arg("--run").arg(escaped(filter));
         }

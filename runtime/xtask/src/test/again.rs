@@ -18,6 +18,8 @@ const TRIES: u32 = 2;
 const MOST: usize = 12;
 /// Tests in a module of this name are never retried: that the host contains a hostile module must not depend on luck.
 const NEVER: &str = "hostile";
+/// Stands for the program of tests in Rego. They are never retried either: they depend on nothing but their text.
+pub(super) const REGO: &str = "opa test";
 /// The list of flaky tests, in the target directory.
 const FILE: &str = "flaky.json";
 
@@ -72,7 +74,7 @@ pub(super) fn run(run: &Run<'_>, tally: &mut Tally) -> Result<Vec<Flaky>> {
 }
 
 fn may_be_tried(failure: &Failure) -> bool {
-    !failure.test.split("::").chain(failure.program.split(' ')).any(|part| part == NEVER)
+    failure.program != REGO && !failure.test.split("::").chain(failure.program.split(' ')).any(|part| part == NEVER)
 }
 
 /// Moves the tests that passed at this try from `left` to `flaky`. If a retry does not report all of its tests, the rest counts as failed.
@@ -116,6 +118,7 @@ mod tests {
         assert!(may_be_tried(&failure("qosm-engine engine", "calls::one")));
         assert!(!may_be_tried(&failure("qosm-engine engine", "hostile::one")));
         assert!(!may_be_tried(&failure("qosm-engine hostile", "one")));
+        assert!(!may_be_tried(&failure(REGO, "data.qosm_test.test_one")));
     }
 
     #[test]
