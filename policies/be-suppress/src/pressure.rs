@@ -123,7 +123,8 @@ impl Bound {
     }
 }
 
-/// Whether batch pods may run where the pod runs. A pod with CPUs of its own waits for its own tasks only, however few batch pods there are.
+/// Whether batch pods may run where the pod runs. A pod with CPUs of its own waits for its own tasks only, however few batch pods there
+/// are.
 fn meets(pod: &Pod, batch: Option<&CpuSet>) -> bool {
     pod.limited_to.is_empty() || batch.is_none_or(|batch| pod.limited_to.iter().any(|cpu| batch.contains(cpu)))
 }

@@ -408,8 +408,8 @@ fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
     if reserves {
         // The API server defaults an unset request to the limit; a directory of manifests does not.
         let asked = |container: &qosm_sdk::Container| container.cpu_request_milli.or(container.cpu_limit_milli);
-        // The pod may be LSE or LSR by its pod-level resources alone. Only of a Guaranteed pod the request is known to equal the limit: what
-        // others write as their limit is given to nobody.
+        // The pod may be LSE or LSR by its pod-level resources alone. Only of a Guaranteed pod the request is known to equal the limit:
+        // what others write as their limit is given to nobody.
         let of_pod = match pod.cpu_limit_milli.filter(|_| pod.kube_qos == KubeQos::Guaranteed) {
             Some(limit) if pod.containers.iter().any(|container| asked(container).is_none()) => {
                 limit.saturating_add(pod.cpu_overhead_milli)

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Largest CPU id that is accepted: no kernel is built for more than 8192 CPUs.
 pub const MAX_CPU: u32 = 8191;
 
-/// A set of logical CPUs, in ascending order: a bit each, so that a range costs little, whoever wrote it. Its text form is a cpulist such as `0-3,8`; the empty set is the empty string.
+/// A set of logical CPUs, in ascending order: a bit each, so that a range costs little, whoever wrote it. Its text form is a cpulist such
+/// as `0-3,8`; the empty set is the empty string.
 ///
 /// ```
 /// use cpu_sets::CpuSet;

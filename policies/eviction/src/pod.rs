@@ -83,8 +83,8 @@ impl Requests {
     /// If the node offers a resource under some of its names, the other names do not count: no scheduler places such a pod there, and
     /// the kubelet admits one that names its node without looking at them. `is_offered` says whether the node has a resource.
     ///
-    /// Source: koordinator `apis/extension/resource.go`, `apis/extension/deprecated.go`; ACK's older names; `removeMissingExtendedResources`
-    /// in kubernetes `pkg/kubelet/lifecycle/predicate.go`.
+    /// Source: koordinator `apis/extension/resource.go`, `apis/extension/deprecated.go`; ACK's older names;
+    /// `removeMissingExtendedResources` in kubernetes `pkg/kubelet/lifecycle/predicate.go`.
     pub fn of(containers: &[Container], is_offered: impl Fn(&str) -> bool) -> Self {
         let sum = |names: &[&str]| {
             let is_any_offered = names.iter().any(|name| is_offered(name));

@@ -206,9 +206,9 @@ impl Cpusets {
 }
 
 impl Cpusets {
-    /// Number of CPUs that the kubelet's static CPU manager gave to a container exclusively: the container qualifies, its cpuset has exactly
-    /// as many CPUs as it asks for, and the manager's state names it. While that cannot be read, no other running container may have the
-    /// same set: an init container that has ended leaves its CPUs to its pod.
+    /// Number of CPUs that the kubelet's static CPU manager gave to a container exclusively: the container qualifies, its cpuset has
+    /// exactly as many CPUs as it asks for, and the manager's state names it. While that cannot be read, no other running container may
+    /// have the same set: an init container that has ended leaves its CPUs to its pod.
     fn exclusive_cpus(&self, host: &mut Host, pods: &PodTable, id: ContainerId, cpus: Option<&[u32]>) -> Option<u32> {
         let (entry, place) = pods.owner(id)?;
         let limit = pinnable_cpus(&entry.pod, place)?;
