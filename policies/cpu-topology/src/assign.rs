@@ -130,6 +130,8 @@ pub fn assign(pod: &Pod, pin: Option<&Pin>, node: &Node) -> Assigned {
         Some(Pin::None(_)) | None => {}
     }
     let share = match pod.class {
+        // The kubelet rewrites its choice every ten seconds, so this policy does not compete with it.
+        _ if pod.is_the_kubelets => return Assigned::Left,
         _ if !pod.nodes.is_empty() && pod.is_batch() => {
             if !node.be_cpu_manager {
                 return Assigned::Left;
@@ -137,7 +139,7 @@ pub fn assign(pod: &Pod, pin: Option<&Pin>, node: &Node) -> Assigned {
             Share::Batch(pod.nodes.clone())
         }
         _ if !pod.nodes.is_empty() => Share::LatencySensitive(pod.nodes.clone()),
-        _ if pod.is_the_kubelets || !node.holds_pools => return Assigned::Left,
+        _ if !node.holds_pools => return Assigned::Left,
         Some(QosClass::System) if !node.system.is_empty() => Share::System,
         Some(QosClass::Ls) => Share::LatencySensitive(Vec::new()),
         _ if pod.is_best_effort || pod.is_batch() => return Assigned::Left,
@@ -226,6 +228,8 @@ mod tests {
             // If no CPUs are configured for the class SYSTEM, its pods share CPUs as others do.
             (burstable(Some(QosClass::System)), None, &none, "1-15: shared CPUs of latency-sensitive pods"),
             (Pod { is_the_kubelets: true, ..burstable(Some(QosClass::Ls)) }, None, &fixed, "left"),
+            (Pod { is_the_kubelets: true, ..on(None, &[1]) }, None, &fixed, "left"),
+            (Pod { is_the_kubelets: true, ..on(None, &[1]) }, Some(&given), &fixed, "pinned 4-5"),
         ] {
             assert_eq!(shown(&pod, pin, node), expected, "{pod:?}");
         }

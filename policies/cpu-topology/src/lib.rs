@@ -90,9 +90,9 @@ impl Policy for CpuTopology {
             return Ok(());
         }
         let system = self.sources.system.excluded();
-        let kubelets = self.sources.kubelets();
         let mut findings = self.sources.faults();
         let wishes = self.sources.wishes(self.settings.choose);
+        let kubelets = self.kubelets(&wishes);
         let reserved = self.reserved(&kubelets, &wishes, &mut findings);
         let kept = kubelets.union(&reserved).union(&system).union(&self.sources.reserved);
         let machine = Machine { cpus: &self.sources.cpus, kept, rules: self.sources.rules };
@@ -174,6 +174,16 @@ fn event(why: Why) -> String {
 }
 
 impl CpuTopology {
+    /// CPUs that the kubelet gave to pods exclusively. A pod that the scheduler gave other CPUs leaves the kubelet's, if its annotation is
+    /// believed.
+    fn kubelets(&self, wishes: &[Wish]) -> CpuSet {
+        let given = |pod: PodId| wishes.iter().find(|wish| wish.id == pod && !wish.given.is_empty());
+        let of_others = self.sources.kubelets(|pod| given(pod).is_some());
+        let Sources { reservation, system, reserved, .. } = &self.sources;
+        let kept = of_others.union(&reservation.cpus).union(&system.excluded()).union(reserved);
+        self.sources.kubelets(|pod| given(pod).is_some_and(|wish| wish.disbelief(&kept).is_none()))
+    }
+
     /// CPUs kept from pods: those that the node's annotation names, or as many as it reserves, chosen close together. CPUs of pinned pods
     /// are chosen only if there are too few others, and a choice stays while it spares pinned pods and has the right number.
     fn reserved(&mut self, kubelets: &CpuSet, wishes: &[Wish], findings: &mut BTreeSet<String>) -> CpuSet {

@@ -117,7 +117,7 @@ pub struct Machine<'a> {
 
 impl Wish {
     /// Why the pod's annotation cannot come from the scheduler; `None` if it is plausible.
-    fn disbelief(&self, kept: &CpuSet) -> Option<Why> {
+    pub(crate) fn disbelief(&self, kept: &CpuSet) -> Option<Why> {
         if self.has_too_many() {
             Some(Why::MoreThanRequested { given: self.given.len(), milli: self.request_milli })
         } else {

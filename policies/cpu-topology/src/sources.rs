@@ -184,26 +184,20 @@ impl Sources {
     /// Whether the pod asks for CPUs by the annotation `cpuset-scheduler` and is of a class for which that does not count.
     pub(crate) fn asks_in_vain(&self, pod: PodId) -> bool {
         let asks = |known: &Known| known.asks && !known.is_unknown() && known.status.cpus.is_empty();
-        self.pods.get(&pod).is_some_and(|known| asks(known) && !known.asks_for_cpus() && !self.is_the_kubelets(known))
+        self.pods.get(&pod).is_some_and(|known| asks(known) && !known.is_pinnable() && !self.is_the_kubelets(known))
     }
 
     /// Whether the kubelet gave exclusive CPUs to a container of this pod.
     fn is_the_kubelets(&self, known: &Known) -> bool {
-        let is_of_pod = |id: ContainerId| known.facts.containers.iter().any(|container| container.id == id);
-        self.given_away.iter().any(|(container, _)| container.is_some_and(is_of_pod))
+        self.given_away.iter().any(|(container, _)| container.is_some_and(|id| known.has(id)))
     }
 
-    /// CPUs that the kubelet gave to pods that nothing else places: neither LS nor BE, and not pinned by a scheduler.
-    pub(crate) fn kubelets(&self) -> CpuSet {
-        let is_placed = |container: ContainerId| {
-            let mut pods = self.pods.values();
-            let owner = pods.find(|known| known.facts.containers.iter().any(|one| one.id == container));
-            owner.is_some_and(|known| {
-                matches!(known.class(), Some(QosClass::Ls | QosClass::Be)) || !known.status.cpus.is_empty()
-            })
-        };
-        let away = self.given_away.iter().filter(|(container, _)| !container.is_some_and(is_placed));
-        away.flat_map(|(_, cpus)| cpus.iter()).collect()
+    /// CPUs that the kubelet gave away exclusively, without those of pods that have moved to other CPUs.
+    pub(crate) fn kubelets(&self, has_moved: impl Fn(PodId) -> bool) -> CpuSet {
+        let owner = |container: ContainerId| self.pods.values().find(|known| known.has(container));
+        let is_idle = |container: ContainerId| owner(container).is_some_and(|known| has_moved(known.facts.id));
+        let kept = self.given_away.iter().filter(|(container, _)| !container.is_some_and(is_idle));
+        kept.flat_map(|(_, cpus)| cpus.iter()).collect()
     }
 
     /// The running containers of a pod.
@@ -255,6 +249,11 @@ impl Known {
         self.asks = value(annotations, CPUSET_SCHEDULER).is_some_and(|word| word.eq_ignore_ascii_case("true"));
     }
 
+    /// Whether a container is one of this pod's.
+    fn has(&self, container: ContainerId) -> bool {
+        self.facts.containers.iter().any(|one| one.id == container)
+    }
+
     /// Whether the annotation of `status` can be read neither now nor before; without a Pod object there is no annotation.
     fn is_unknown(&self) -> bool {
         !self.is_read && !self.faults.is_empty()
@@ -266,8 +265,15 @@ impl Known {
         self.facts.declared_qos.or(is_pinned.then_some(QosClass::Lsr))
     }
 
+    /// Whether pods of this class may have CPUs of their own.
+    fn is_pinnable(&self) -> bool {
+        matches!(self.class(), Some(QosClass::Lse | QosClass::Lsr))
+    }
+
+    /// Whether the pod asks this node for CPUs. It does not if a scheduler bound it to NUMA nodes without choosing CPUs: it shares those.
     fn asks_for_cpus(&self) -> bool {
-        self.status.cpus.is_empty() && matches!(self.class(), Some(QosClass::Lse | QosClass::Lsr))
+        let is_placed = !self.status.cpus.is_empty() || !self.status.cpu_nodes.is_empty();
+        !is_placed && self.is_pinnable()
     }
 
     /// CPUs that this node gives the pod, in thousandths of a CPU: the pod-level request, or else the sum of its regular and sidecar

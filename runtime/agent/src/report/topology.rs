@@ -62,15 +62,14 @@ fn exclusive(pods: &PodTable, seen: &CpuTopology) -> Vec<ReportedExclusiveCpus> 
     of_pods.into_iter().map(row).take(MAX_EXCLUSIVE).collect()
 }
 
-/// Whether the kubelet placed a pod's CPUs. By Koordinator's rules it does not for LS and BE, nor for pods that Koordinator's scheduler
-/// pinned.
+/// Whether a pod runs on CPUs that the kubelet gave it: it does unless a scheduler pinned it. If the kubelet's state cannot be read, a
+/// policy may have set the CPUs of pods with a class.
 fn is_kubelets(pod: &Pod, manager: CpuManager) -> bool {
     let is_given = pod.annotations.get(RESOURCE_STATUS).is_some_and(|status| has_cpuset(status));
     let class = pod.declared_qos();
-    let is_placed = is_given || matches!(class, Some(QosClass::Ls | QosClass::Be));
-    let may_be_pinned =
-        matches!(class, Some(QosClass::Lse | QosClass::Lsr)) || pod.annotations.contains_key(CPUSET_SCHEDULER);
-    !is_placed && (manager == CpuManager::Static || !may_be_pinned)
+    let may_be_placed = matches!(class, Some(QosClass::Lse | QosClass::Lsr | QosClass::Ls | QosClass::Be))
+        || pod.annotations.contains_key(CPUSET_SCHEDULER);
+    !is_given && (manager == CpuManager::Static || !may_be_placed)
 }
 
 fn has_cpuset(status: &str) -> bool {
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_of_pods_that_a_scheduler_or_a_class_places_are_not_the_kubelets() {
+    fn cpus_of_pods_that_a_scheduler_pinned_are_not_the_kubelets() {
         let state =
             json!({"policyName": "static", "defaultCpuSet": "0", "entries": {"u-db": {"app": "2-3", "log": "3-4"}}});
         let status = |cpus: &str| json!({RESOURCE_STATUS: json!({"cpuset": cpus}).to_string()});
@@ -141,8 +140,8 @@ mod tests {
             (json!({}), json!({}), Some("2-4")),
             (status(""), class("LSR"), Some("2-4")),
             (status("2-3"), json!({}), None),
-            (json!({}), class("LS"), None),
-            (json!({}), class("BE"), None),
+            (json!({}), class("LS"), Some("2-4")),
+            (json!({}), class("BE"), Some("2-4")),
         ] {
             let found = reported_of(&state, &annotations, &labels);
             let found = found.exclusive.first().map(|pod| pod.cpus.as_str());
