@@ -89,27 +89,38 @@ pub fn choose(ground: &Ground<'_>, spec: Spec, wanted: usize) -> Result<CpuSet, 
             }
         }
     }
-    // Try whole cores of one place first, then any CPUs of one place.
-    let attempts: &[bool] = if is_whole { &[true, false] } else { &[false] };
-    for &whole in attempts.iter().filter(|whole| **whole || !(is_whole && spec.is_required)) {
-        for pool in pools {
-            let enough =
-                |cpus: &[Cpu]| if whole { in_whole_cores(cpus, ground.machine).len() } else { cpus.len() } >= wanted;
-            if let Some(place) = best(pool, ground, numa, &enough) {
-                return Ok(take(&place, wanted, is_whole));
-            }
-        }
+    let spans = match numa {
+        NumaPolicy::BestEffort => true,
+        NumaPolicy::Restricted => !fits_one_node(ground.machine, wanted),
+        NumaPolicy::SingleNumaNode => false,
+    };
+    let in_one_place = |whole: bool| {
+        let enough =
+            |cpus: &[Cpu]| if whole { in_whole_cores(cpus, ground.machine).len() } else { cpus.len() } >= wanted;
+        pools.iter().find_map(|pool| best(pool, ground, spans, &enough))
+    };
+    let is_strict = is_whole && spec.is_required;
+    let place = if is_whole { in_one_place(true) } else { in_one_place(false) };
+    // Whole cores of several places come before single threads of one, unless the pod may not have several.
+    let place = if place.is_none() && is_whole && !spans && !is_strict { in_one_place(false) } else { place };
+    if let Some(place) = place {
+        return Ok(take(&place, wanted, is_whole));
     }
-    if numa == NumaPolicy::SingleNumaNode || numa == NumaPolicy::Restricted && fits_one_node(ground.machine, wanted) {
+    if !spans {
         return Err(Refusal::NumaNodes);
     }
-    for pool in pools {
-        let from = if is_whole && spec.is_required { in_whole_cores(pool, ground.machine) } else { pool.to_vec() };
-        if from.len() >= wanted {
-            return Ok(over_places(&from, wanted, is_whole));
-        }
+    let large = pools.iter().copied().filter(|pool| pool.len() >= wanted);
+    let any = large.clone().next().unwrap_or(&free);
+    if !is_whole {
+        return Ok(over_places(any, wanted, false));
     }
-    Err(Refusal::TooFewCores)
+    let whole = |pool: &[Cpu]| in_whole_cores(pool, ground.machine).len();
+    let in_cores = wanted - wanted % threads;
+    match large.clone().find(|pool| whole(pool) >= in_cores) {
+        Some(pool) => Ok(cores_and_the_rest(pool, ground, in_cores, wanted)),
+        None if is_strict => Err(Refusal::TooFewCores),
+        None => Ok(cores_and_the_rest(any, ground, whole(any), wanted)),
+    }
 }
 
 /// The largest number of threads that a core of the machine has; at least 1.
@@ -145,12 +156,11 @@ fn apart(free: &[Cpu], ground: &Ground<'_>, exclusive: Exclusive) -> Vec<Cpu> {
     free.iter().filter(|cpu| place(cpu).is_none_or(|place| !avoided.contains(&place))).copied().collect()
 }
 
-/// The free CPUs of the first NUMA node that has enough of them, or else of the first socket.
-fn best(pool: &[Cpu], ground: &Ground<'_>, numa: NumaPolicy, enough: &dyn Fn(&[Cpu]) -> bool) -> Option<Vec<Cpu>> {
+/// The free CPUs of the first NUMA node that has enough of them, or else (if the pod may have CPUs of several nodes) of the first socket.
+fn best(pool: &[Cpu], ground: &Ground<'_>, spans: bool, enough: &dyn Fn(&[Cpu]) -> bool) -> Option<Vec<Cpu>> {
     let node = |cpu: &Cpu| Place::Node(cpu.node);
     let socket = |cpu: &Cpu| Place::Socket(cpu.socket);
-    let kinds: &[&dyn Fn(&Cpu) -> Place] =
-        if numa == NumaPolicy::SingleNumaNode { &[&node] } else { &[&node, &socket] };
+    let kinds: &[&dyn Fn(&Cpu) -> Place] = if spans { &[&node, &socket] } else { &[&node] };
     kinds.iter().find_map(|kind| {
         let mut places: BTreeMap<Place, Vec<Cpu>> = BTreeMap::new();
         for cpu in pool {
@@ -229,6 +239,29 @@ fn over_places(from: &[Cpu], wanted: usize, is_whole: bool) -> CpuSet {
     chosen
 }
 
+/// Takes `in_cores` CPUs as whole cores of several sockets, and the rest of `wanted` one thread of a core at a time: on the sockets with the
+/// most CPUs taken, and there from cores that are already split.
+fn cores_and_the_rest(pool: &[Cpu], ground: &Ground<'_>, in_cores: usize, wanted: usize) -> CpuSet {
+    let mut chosen = over_places(&in_whole_cores(pool, ground.machine), in_cores, true);
+    let rest: Vec<Cpu> = pool.iter().filter(|cpu| !chosen.contains(cpu.id)).copied().collect();
+    let taken_on =
+        |socket: u32| ground.machine.iter().filter(|cpu| cpu.socket == socket && chosen.contains(cpu.id)).count();
+    let free_of = |is_there: &dyn Fn(&Cpu) -> bool| {
+        let free = rest.iter().filter(|cpu| is_there(cpu)).count();
+        if ground.strategy == NumaStrategy::LeastAllocated { rest.len() - free } else { free }
+    };
+    let mut cores: Vec<((u32, u32, u32), Vec<Cpu>)> = cores(&rest).into_iter().collect();
+    cores.sort_by_cached_key(|((socket, node, core), threads)| {
+        let (on_socket, on_node) = (free_of(&|cpu| cpu.socket == *socket), free_of(&|cpu| cpu.node == *node));
+        (Reverse(taken_on(*socket)), on_socket, on_node, threads.len(), *socket, *node, *core)
+    });
+    let most = cores.iter().map(|(_, threads)| threads.len()).max().unwrap_or(0);
+    let by_thread = (0..most).flat_map(|thread| cores.iter().filter_map(move |(_, threads)| threads.get(thread)));
+    let rest: Vec<u32> = by_thread.map(|cpu| cpu.id).take(wanted - chosen.len()).collect();
+    chosen.extend(rest);
+    chosen
+}
+
 /// The same number of CPUs from each NUMA node; `None` if that is not possible.
 fn evenly(pool: &[Cpu], wanted: usize, is_whole: bool, threads: usize) -> Option<CpuSet> {
     let mut nodes: BTreeMap<u32, Vec<Cpu>> = BTreeMap::new();
@@ -278,6 +311,11 @@ mod tests {
             // An odd count takes a thread of a core that is already split, so that other cores stay whole.
             ("0", 3, "2-3,1"),
             ("", 16, "0-15"),
+            // Whole cores of both nodes come before single threads of one.
+            ("2,4,6,10-15", 4, "0-1,8-9"),
+            // Where whole cores do not suffice, the rest is beside them.
+            ("2,4,6,10,12,14", 5, "0-1,8-9,3"),
+            ("1,3,5,7,10,12-15", 3, "8-9,11"),
             // More CPUs than a node has: whole sockets first, then the rest.
             ("", 10, "0-9"),
         ] {

@@ -83,10 +83,8 @@ pub struct Spec {
 /// The rules from a node's labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeRules {
-    /// Bind policy for pods that name none.
+    /// Bind policy of all pods that require none of their own.
     pub bind: BindPolicy,
-    /// Whether `bind` is required (`FullPCPUsOnly`).
-    pub is_required: bool,
     /// Which NUMA node is tried first.
     pub strategy: NumaStrategy,
     /// Whether a pod may have CPUs of several NUMA nodes.
@@ -166,12 +164,15 @@ impl Spec {
         numa(NUMA_SPEC, "numaTopologyPolicy", wire.policy.as_deref().unwrap_or_default())
     }
 
-    /// Fills in the node's rules where the pod specifies nothing.
+    /// Combines what the pod specifies with the node's rules: the node's bind policy is required, unless the pod requires another.
+    ///
+    /// Source: koordinator `pkg/scheduler/plugins/nodenumaresource/util.go`, `getCPUBindPolicy`.
     #[must_use]
     pub fn on(self, node: NodeRules) -> Self {
-        let (bind, is_required) = match self.bind {
-            BindPolicy::Default => (node.bind, node.is_required),
-            own => (own, self.is_required),
+        let (bind, is_required) = match node.bind {
+            BindPolicy::Default => (self.bind, self.is_required),
+            _ if self.is_required => (self.bind, true),
+            policy => (policy, true),
         };
         let bind = if bind == BindPolicy::Default { BindPolicy::FullPCpus } else { bind };
         Self { bind, is_required, numa: Some(self.numa.unwrap_or(node.numa)), ..self }
@@ -183,13 +184,13 @@ impl NodeRules {
     pub fn read(labels: &BTreeMap<&str, &str>) -> (Self, Vec<AnnotationError>) {
         let mut faults = Vec::new();
         let word = |key: &str| labels.get(key).copied().unwrap_or_default();
-        let (bind, is_required) = match word(BIND_POLICY_LABEL) {
-            "" | "None" => (BindPolicy::Default, false),
-            "FullPCPUsOnly" => (BindPolicy::FullPCpus, true),
-            "SpreadByPCPUs" => (BindPolicy::SpreadByPCpus, false),
+        let bind = match word(BIND_POLICY_LABEL) {
+            "" | "None" => BindPolicy::Default,
+            "FullPCPUsOnly" => BindPolicy::FullPCpus,
+            "SpreadByPCPUs" => BindPolicy::SpreadByPCpus,
             other => {
                 faults.push(fault(BIND_POLICY_LABEL, "", other, "`None`, `FullPCPUsOnly`, `SpreadByPCPUs`"));
-                (BindPolicy::Default, false)
+                BindPolicy::Default
             }
         };
         let strategy = match word(NUMA_STRATEGY_LABEL) {
@@ -206,7 +207,7 @@ impl NodeRules {
             faults.push(error);
             None
         });
-        (Self { bind, is_required, strategy, numa: numa.unwrap_or_default() }, faults)
+        (Self { bind, strategy, numa: numa.unwrap_or_default() }, faults)
     }
 }
 
@@ -250,10 +251,18 @@ mod tests {
         assert!(faults.is_empty(), "{faults:?}");
         let spec = Spec::default().on(rules);
         assert_eq!((spec.bind, spec.numa), (BindPolicy::SpreadByPCpus, Some(NumaPolicy::SingleNumaNode)));
-        let own = Spec { bind: BindPolicy::FullPCpus, numa: Some(NumaPolicy::BestEffort), ..Spec::default() };
+        let own = Spec {
+            bind: BindPolicy::FullPCpus,
+            is_required: true,
+            numa: Some(NumaPolicy::BestEffort),
+            ..Spec::default()
+        };
         assert_eq!(own.on(rules), own);
         let (only, _) = node(&[(BIND_POLICY_LABEL, "FullPCPUsOnly")]);
-        assert!(Spec::default().on(only).is_required);
+        for preferred in [BindPolicy::Default, BindPolicy::FullPCpus, BindPolicy::SpreadByPCpus] {
+            let spec = Spec { bind: preferred, ..Spec::default() }.on(only);
+            assert_eq!((spec.bind, spec.is_required), (BindPolicy::FullPCpus, true), "{preferred:?}");
+        }
         assert_eq!(Spec::default().on(NodeRules::default()).bind, BindPolicy::FullPCpus);
         let (rules, faults) =
             node(&[(NUMA_STRATEGY_LABEL, "Most"), (NUMA_POLICY_LABEL, "one"), (BIND_POLICY_LABEL, "x")]);

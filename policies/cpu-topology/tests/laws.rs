@@ -40,7 +40,6 @@ fn rules() -> impl Strategy<Value = NodeRules> {
     ];
     (spec(), strategy).prop_map(|(spec, strategy)| NodeRules {
         bind: spec.bind,
-        is_required: spec.is_required,
         strategy,
         numa: spec.numa.unwrap_or_default(),
     })
