@@ -408,14 +408,10 @@ fn reserved_milli(pod: &NewPod<PodConfig>, reserves: bool) -> u64 {
     if reserves {
         // The API server defaults an unset request to the limit; a directory of manifests does not.
         let asked = |container: &qosm_sdk::Container| container.cpu_request_milli.or(container.cpu_limit_milli);
-        // The pod may be LSE or LSR by its pod-level resources alone. Only of a Guaranteed pod the request is known to equal the limit:
-        // what others write as their limit is given to nobody.
-        let of_pod = match pod.cpu_limit_milli.filter(|_| pod.kube_qos == KubeQos::Guaranteed) {
-            Some(limit) if pod.containers.iter().any(|container| asked(container).is_none()) => {
-                limit.saturating_add(pod.cpu_overhead_milli)
-            }
-            _ => 0,
-        };
+        // The pod-level request is what the scheduler counts. Only of a Guaranteed pod it is known to equal the limit: what others write as
+        // their limit is given to nobody.
+        let limit = pod.cpu_limit_milli.filter(|_| pod.kube_qos == KubeQos::Guaranteed);
+        let of_pod = limit.map_or(0, |limit| limit.saturating_add(pod.cpu_overhead_milli));
         exclusive.max(together(pod, asked)).max(of_pod)
     } else {
         exclusive
