@@ -2,7 +2,7 @@
 
 use qosm_sdk::{PodFacts, core_group};
 
-use crate::rule::Wanted;
+use crate::rule::{Wanted, own_group};
 use crate::upstream::is_of_the_node;
 
 /// The number of the core scheduling group of a pod's containers, and the reason; `None` = no group.
@@ -10,7 +10,7 @@ pub fn group(pod: &PodFacts, wanted: &Wanted) -> Option<(u64, String)> {
     let name = wanted.core_group.as_deref().filter(|_| pod.active && !is_of_the_node(pod))?;
     let what = match name {
         "" => "the common core scheduling group".to_owned(),
-        name if name == pod.uid => "a core scheduling group of its own".to_owned(),
+        name if name == own_group(pod) => "a core scheduling group of its own".to_owned(),
         name => format!("core scheduling group `{name}`"),
     };
     Some((core_group(name), wanted.source.of(&what)))
@@ -32,9 +32,9 @@ mod tests {
     fn a_group_has_the_number_of_its_name_and_says_whose_it_is() {
         let pod = PodFacts { declared_qos: Some(QosClass::Ls), ..mock::pod(1, "default", "web") };
         for (name, reason) in [
-            (Some("a-expeller"), "core scheduling group `a-expeller` of class LS"),
+            (Some("a/expeller"), "core scheduling group `a/expeller` of class LS"),
             (Some(""), "the common core scheduling group of class LS"),
-            (Some(pod.uid.as_str()), "a core scheduling group of its own of class LS"),
+            (Some(own_group(&pod).as_str()), "a core scheduling group of its own of class LS"),
         ] {
             assert_eq!(group(&pod, &wanted(name)), name.map(|name| (core_group(name), reason.to_owned())));
         }

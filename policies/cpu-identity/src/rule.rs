@@ -11,8 +11,8 @@ use crate::strategy::{Class, CpuPolicy, CpuQos, Strategy};
 const GROUP_LABEL: &str = "koordinator.sh/core-sched-group-id";
 /// Label: `none` or `exclusive`.
 pub(crate) const POLICY_LABEL: &str = "koordinator.sh/core-sched-policy";
-/// Suffix of groups of classes that share no core with others, so that equal group ids do not collide.
-const EXPELLER_SUFFIX: &str = "-expeller";
+/// Suffix of groups of classes that share no core with others. No label's value has a slash, so no pod can name such a group itself.
+const EXPELLER_SUFFIX: &str = "/expeller";
 
 /// The pod's value of [`POLICY_LABEL`] if it is none of the known ones. It then counts as no label.
 pub(crate) fn unknown_policy(pod: &PodFacts) -> Option<&str> {
@@ -21,6 +21,11 @@ pub(crate) fn unknown_policy(pod: &PodFacts) -> Option<&str> {
 
 fn label<'a>(pod: &'a PodFacts, key: &str) -> &'a str {
     pod.labels.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value.as_str())
+}
+
+/// The core scheduling group of one pod alone.
+pub(crate) fn own_group(pod: &PodFacts) -> String {
+    format!("pod/{}", pod.uid)
 }
 
 /// What a pod or tier wants from the CPU scheduler.
@@ -214,7 +219,7 @@ impl Rule {
             // The node's own agents may share a core with any thread.
             _ if class == Class::System => None,
             "none" => None,
-            "exclusive" => Some(pod.uid.clone()),
+            "exclusive" => Some(own_group(pod)),
             _ if rank.is_expeller => Some(format!("{}{EXPELLER_SUFFIX}", label(pod, GROUP_LABEL))),
             _ => Some(label(pod, GROUP_LABEL).to_owned()),
         };

@@ -159,12 +159,12 @@ fn core_scheduling_groups_follow_labels_and_expellers_stay_among_themselves() {
     };
     let (id, policy) = (GROUP_LABEL, POLICY_LABEL);
     for (class, labels, expected) in [
-        (Some(QosClass::Ls), &[][..], Some("-expeller")),
-        (Some(QosClass::Ls), &[(id, "a")], Some("a-expeller")),
-        (Some(QosClass::Ls), &[(id, "a"), (policy, "exclusive")], Some("uid-of-default-web")),
+        (Some(QosClass::Ls), &[][..], Some("/expeller")),
+        (Some(QosClass::Ls), &[(id, "a")], Some("a/expeller")),
+        (Some(QosClass::Ls), &[(id, "a"), (policy, "exclusive")], Some("pod/uid-of-default-web")),
         (Some(QosClass::Ls), &[(id, "a"), (policy, "none")], None),
-        (Some(QosClass::Ls), &[(id, "a"), (policy, "")], Some("a-expeller")),
-        (None, &[], Some("-expeller")),
+        (Some(QosClass::Ls), &[(id, "a"), (policy, "")], Some("a/expeller")),
+        (None, &[], Some("/expeller")),
         (Some(QosClass::Be), &[], Some("")),
         (Some(QosClass::Be), &[(id, "a")], Some("a")),
         (Some(QosClass::Lsr), &[(id, "a")], None),

@@ -196,7 +196,7 @@ fn with_core_scheduling_containers_are_in_the_groups_of_their_pods_and_without_i
             [
                 "a core scheduling group of its own of class LS",
                 "the common core scheduling group of class BE",
-                "core scheduling group `-expeller` of class LS",
+                "core scheduling group `/expeller` of class LS",
             ],
             "{cgroup}"
         );
