@@ -86,25 +86,46 @@ impl Requests {
     /// Source: koordinator `apis/extension/resource.go`, `apis/extension/deprecated.go`; ACK's older names;
     /// `removeMissingExtendedResources` in kubernetes `pkg/kubelet/lifecycle/predicate.go`.
     pub fn of(containers: &[Container], is_offered: impl Fn(&str) -> bool) -> Self {
-        let sum = |names: &[&str]| {
-            let is_any_offered = names.iter().any(|name| is_offered(name));
-            let of = |container: &Container| {
-                let request = |name: &&str| {
-                    let found = container.extended_resources.iter().find(|resource| resource.name == **name)?;
-                    found.request.or(found.limit)
-                };
-                names.iter().filter(|name| !is_any_offered || is_offered(name)).find_map(request).unwrap_or(0)
-            };
-            let counts = containers.iter().filter(|container| container.kind != ContainerKind::Init);
-            counts.fold(0_u64, |sum, container| sum.saturating_add(of(container)))
+        let of = |resource: Resource| {
+            let is_any_offered = resource.names().iter().any(|name| is_offered(name));
+            sum(containers, |container| {
+                let mut names = resource.names().iter().filter(|name| !is_any_offered || is_offered(name));
+                names.find_map(|name| request(container, name)).unwrap_or(0)
+            })
         };
         Self {
-            batch_cpu: sum(Resource::BatchCpu.names()),
-            batch_memory: sum(Resource::BatchMemory.names()),
-            mid_cpu: sum(Resource::MidCpu.names()),
-            mid_memory: sum(Resource::MidMemory.names()),
+            batch_cpu: of(Resource::BatchCpu),
+            batch_memory: of(Resource::BatchMemory),
+            mid_cpu: of(Resource::MidCpu),
+            mid_memory: of(Resource::MidMemory),
         }
     }
+
+    /// The requested amount of a resource; 0 for resources other than batch and mid.
+    pub fn amount(&self, resource: Resource) -> u64 {
+        match resource {
+            Resource::BatchCpu => self.batch_cpu,
+            Resource::BatchMemory => self.batch_memory,
+            Resource::MidCpu => self.mid_cpu,
+            Resource::MidMemory => self.mid_memory,
+            Resource::Cpu | Resource::Memory => 0,
+        }
+    }
+}
+
+/// What containers and sidecars request under one name.
+pub(crate) fn requested_as(containers: &[Container], name: &str) -> u64 {
+    sum(containers, |container| request(container, name).unwrap_or(0))
+}
+
+fn request(container: &Container, name: &str) -> Option<u64> {
+    let found = container.extended_resources.iter().find(|resource| resource.name == name)?;
+    found.request.or(found.limit)
+}
+
+fn sum(containers: &[Container], of: impl Fn(&Container) -> u64) -> u64 {
+    let counts = containers.iter().filter(|container| container.kind != ContainerKind::Init);
+    counts.fold(0_u64, |sum, container| sum.saturating_add(of(container)))
 }
 
 impl Pod {

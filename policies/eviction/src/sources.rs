@@ -6,13 +6,14 @@ use qosm_sdk::{Host, Level, NodeAmount, NodeObjectFacts, PodFacts, PodId, PodObj
 
 use crate::feature::Resource;
 use crate::input::Node;
-use crate::pod::{Pod, Requests};
+use crate::pod::{Pod, Requests, requested_as};
 
 /// The cached facts, with the generation of each source; `None` before the first read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pods: BTreeMap<PodId, Known>,
     objects_seen: Option<u64>,
+    object: Option<NodeObjectFacts>,
     node: Option<Node>,
     /// Names of the resources that the node offers.
     offered: BTreeSet<String>,
@@ -45,17 +46,19 @@ impl Sources {
 
     /// Reads the sources that have changed. A label or annotation that cannot be read is logged once.
     pub(crate) fn read<H: Host>(&mut self, host: &mut H) {
+        let mut is_stale = false;
         let generation = Some(host.node_object_generation());
         if self.node_seen != generation {
             self.node_seen = generation;
-            let object = host.node_object();
-            self.node = object.as_ref().map(node);
-            let resources = object.into_iter().flat_map(|object| object.resources);
-            let offered = resources.filter(|amount| amount.allocatable.is_some()).map(|amount| amount.name).collect();
+            self.object = host.node_object();
+            let resources = self.object.iter().flat_map(|object| &object.resources);
+            let offered = resources.filter(|amount| amount.allocatable.is_some()).map(|amount| amount.name.clone());
+            let offered: BTreeSet<String> = offered.collect();
             if self.offered != offered {
                 self.offered = offered;
                 self.objects_seen = None;
             }
+            is_stale = true;
         }
         let generation = Some(host.pod_objects_generation());
         if self.objects_seen != generation {
@@ -66,6 +69,10 @@ impl Sources {
                 }
             }
             self.pods.values_mut().for_each(|known| known.reread(host, &self.offered));
+            is_stale = true;
+        }
+        if is_stale {
+            self.node = self.object.as_ref().map(|object| node(object, &self.pods));
         }
     }
 
@@ -114,17 +121,28 @@ impl Known {
     }
 }
 
-/// Capacity and offered resources of the node. If a resource has several names, the first one present counts.
-fn node(object: &NodeObjectFacts) -> Node {
+/// Capacity and offered resources of the node. A resource with several names is published under each of them less what pods request under
+/// the others, so that is added again. If the sums differ, the smallest counts: an amount is cut off at 0.
+fn node(object: &NodeObjectFacts, pods: &BTreeMap<PodId, Known>) -> Node {
     let amount = |name: &str| object.resources.iter().find(|amount| amount.name == name);
     let capacity = |name: &str| {
         let of = |amount: &NodeAmount| u64::try_from(amount.capacity.or(amount.allocatable)?).ok();
         amount(name).and_then(of).unwrap_or_default()
     };
+    let active = || pods.values().filter(|known| known.facts.active);
+    let elsewhere = |resource: Resource, name: &str| {
+        let of = |known: &Known| {
+            known.pod.requests.amount(resource).saturating_sub(requested_as(&known.facts.containers, name))
+        };
+        let sum = active().map(of).fold(0_u64, u64::saturating_add);
+        i64::try_from(sum).unwrap_or(i64::MAX)
+    };
+    let whole = |resource: Resource| {
+        let published = |name: &&str| Some(amount(name)?.allocatable?.saturating_add(elsewhere(resource, name)));
+        Some((resource, resource.names().iter().filter_map(published).min()?))
+    };
     let offered = [Resource::BatchCpu, Resource::BatchMemory, Resource::MidCpu, Resource::MidMemory];
-    let allocatable = offered
-        .into_iter()
-        .filter_map(|resource| Some((resource, resource.names().iter().find_map(|name| amount(name)?.allocatable)?)));
+    let allocatable = offered.into_iter().filter_map(whole);
     Node {
         cpu_capacity_milli: capacity("cpu"),
         memory_capacity_bytes: capacity("memory"),
@@ -134,6 +152,7 @@ fn node(object: &NodeObjectFacts) -> Node {
 
 #[cfg(test)]
 mod tests {
+    use qosm_sdk::Container;
     use qosm_sdk::mock::{self, MockHost};
 
     use super::*;
@@ -175,16 +194,53 @@ mod tests {
     }
 
     #[test]
-    fn a_node_offers_what_the_first_of_its_names_says() {
+    fn a_node_offers_the_same_amount_under_each_of_its_names() {
         let amount =
             |name: &str, allocatable| NodeAmount { name: name.into(), capacity: None, allocatable: Some(allocatable) };
         let mut object = mock::node_object("edge-7", 8, 16 << 30);
         object.resources.push(amount("alibabacloud.com/reclaimed-cpu", 5));
-        assert_eq!(node(&object).allocatable, [(Resource::BatchCpu, 5)].into());
+        assert_eq!(node(&object, &BTreeMap::new()).allocatable, [(Resource::BatchCpu, 5)].into());
         object.resources.push(amount("kubernetes.io/batch-cpu", -1));
         object.resources.push(amount("kubernetes.io/mid-memory", 0));
-        let known = node(&object);
+        let known = node(&object, &BTreeMap::new());
         assert_eq!(known.allocatable, [(Resource::BatchCpu, -1), (Resource::MidMemory, 0)].into());
         assert_eq!((known.cpu_capacity_milli, known.memory_capacity_bytes), (8_000, 16 << 30));
+    }
+
+    #[test]
+    fn what_pods_request_under_another_name_is_part_of_what_the_node_offers() {
+        let (current, older) = ("kubernetes.io/batch-cpu", "alibabacloud.com/reclaimed-cpu");
+        let pod = |id, name: &str, request| {
+            let extended = qosm_sdk::ExtendedResource { name: name.into(), request: Some(request), limit: None };
+            let container = Container { extended_resources: vec![extended], ..mock::container(id, "job") };
+            PodFacts { containers: vec![container], ..mock::pod(id, "batch", &format!("job-{id}")) }
+        };
+        // The node has 10 CPUs for batch pods. Four are requested under one name and five under the other.
+        for (published, requested, whole) in [
+            (&[(current, 5_000), (older, 6_000)][..], [4_000, 5_000], 10_000),
+            // All are requested under the other name.
+            (&[(current, 0), (older, 10_000)], [0, 10_000], 10_000),
+            // It shrank to less than is requested under either name: at most five are left.
+            (&[(current, 0), (older, 0)], [5_000, 5_000], 5_000),
+            (&[(current, 0), (older, 0)], [9_000, 0], 0),
+            // Requests under a name that the node does not offer do not count.
+            (&[(current, 6_000)], [4_000, 5_000], 6_000),
+        ] {
+            let mut host = MockHost::default();
+            let mut object = mock::node_object("edge-7", 16, 16 << 30);
+            for (name, allocatable) in published {
+                object.resources.push(NodeAmount {
+                    name: (*name).into(),
+                    capacity: None,
+                    allocatable: Some(*allocatable),
+                });
+            }
+            host.columns.node_object = Some(object);
+            let mut sources = Sources::default();
+            sources.update(vec![pod(1, current, requested[0]), pod(2, older, requested[1])], &[]);
+            sources.read(&mut host);
+            let node = sources.node().unwrap();
+            assert_eq!(node.allocatable[&Resource::BatchCpu], whole, "{published:?} {requested:?}");
+        }
     }
 }
