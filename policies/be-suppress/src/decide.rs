@@ -150,15 +150,15 @@ fn by_numa_node(
         return Err(Missing::Cpus);
     }
     let whole = pools.whole();
-    let mut wanted = Vec::new();
     if whole.is_empty() {
+        // The tier keeps its last set.
         lasting.insert(Condition::NoCpus);
-    } else if inputs.controls.cpuset {
-        // Containers for which the scheduler chose CPUs or NUMA nodes have them within this set.
-        wanted.push((TIER, Setting::Cpus(whole.clone())));
+    } else {
+        state.chosen = Some(whole.clone());
     }
-    state.chosen = None;
-    Ok((wanted, Verdict::ByNumaNode(whole)))
+    // Containers for which the scheduler chose CPUs or NUMA nodes have them within this set.
+    let held = state.chosen.clone().filter(|_| inputs.controls.cpuset);
+    Ok((held.map(|cpus| (TIER, Setting::Cpus(cpus))).into_iter().collect(), Verdict::ByNumaNode(whole)))
 }
 
 /// State of an evaluation in progress.
@@ -275,14 +275,18 @@ impl Round<'_> {
     fn by_quota(&mut self) -> Result<(Wanted, How), Missing> {
         let quota = self.inputs.in_force.tier_quota.filter(|quota| quota.period_usec > 0).ok_or(Missing::TierQuota)?;
         let quota_usec = self.next_quota(quota);
-        let mut wanted = Vec::new();
         // CPUs that are exclusive to other pods stay out of reach; without any, the cpuset needs no value.
         let whole = self.pools.whole();
-        if self.inputs.controls.cpuset && !whole.is_empty() && whole.len() < self.all_cpus() {
-            wanted.push((TIER, Setting::Cpus(whole)));
+        if !self.inputs.controls.cpuset {
+            self.state.chosen = None;
+        } else if !whole.is_empty() {
+            self.state.chosen = Some(whole).filter(|whole| whole.len() < self.all_cpus());
+        } else if !self.inputs.cpus.is_empty() {
+            // Batch pods keep their last set.
+            self.lasting.insert(Condition::NoCpus);
         }
+        let mut wanted: Wanted = self.state.chosen.iter().map(|cpus| (TIER, Setting::Cpus(cpus.clone()))).collect();
         wanted.extend(quota_usec.map(of_tier));
-        self.state.chosen = None;
         Ok((wanted, How::Quota { quota_usec, old_usec: quota.quota_usec, period_usec: quota.period_usec }))
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use be_suppress::config::{Config, Mode, Profile, Settings, Thresholds};
 use be_suppress::input::{Controls, HostApp, InForce, Inputs, Kubelet, Node, Pod, Pressure, Quota, Sample};
 use be_suppress::set::Pools;
-use be_suppress::{Cpu, CpuSet, Reservation, Setting, State, SystemQos, tick};
+use be_suppress::verdict::{How, Verdict};
+use be_suppress::{Cpu, CpuSet, Decisions, Reservation, Setting, State, SystemQos, tick};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -188,8 +189,9 @@ proptest! {
     #[test]
     fn whatever_is_in_force_steps_up_are_bounded(config in configs(), inputs in inputs()) {
         let mut state = State::default();
-        let wanted = tick(&mut state, &config, &inputs, 0).wanted.unwrap();
-        if let Some(chosen) = &state.chosen {
+        let Decisions { wanted, verdict, .. } = tick(&mut state, &config, &inputs, 0);
+        let wanted = wanted.unwrap();
+        if let Verdict::Suppressed { how: How::Cpus { cpus: chosen, .. }, .. } = &verdict {
             let (old, all) = (inputs.in_force.tier_cpus.as_ref().unwrap().len(), inputs.cpus.len());
             // Batch pods keep two CPUs in any case.
             prop_assert!(chosen.len() <= (old + all.div_ceil(10)).max(2));

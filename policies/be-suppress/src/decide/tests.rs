@@ -344,6 +344,27 @@ fn without_any_cpu_the_last_set_stays_and_a_quota_bounds_it() {
 }
 
 #[test]
+fn without_any_cpu_the_last_set_stays_also_by_quota_and_by_numa_node() {
+    let by_quota = config(Profile::Responsive, Mode::CfsQuota);
+    let mut by_numa_node = config(Profile::Responsive, Mode::Cpuset);
+    by_numa_node.policy.be_cpu_manager = true;
+    for config in [by_quota, by_numa_node] {
+        let mut state = State::default();
+        let mut inputs = inputs();
+        inputs.pods[0] = Pod { class: Some(QosClass::Lse), pinned: set("0-3"), ..Pod::new(1) };
+        let before = tick(&mut state, &config, &inputs, at(0));
+        assert_eq!(held(&before)[0], "tier: 4-15", "{config:?}");
+        inputs.pods[0].pinned = set("0-15");
+        let full = tick(&mut state, &config, &inputs, at(1));
+        assert_eq!(held(&full)[0], "tier: 4-15", "{config:?}");
+        assert_eq!(full.reports, [Report { condition: Condition::NoCpus, has_begun: true }], "{config:?}");
+        inputs.pods[0].pinned = CpuSet::default();
+        let free = tick(&mut state, &config, &inputs, at(2));
+        assert!(!held(&free).contains(&"tier: 4-15".to_owned()), "{config:?}: {free:?}");
+    }
+}
+
+#[test]
 fn a_pool_that_is_too_small_gives_all_that_it_has() {
     let mut inputs = with_ls(inputs(), 2);
     inputs.node.as_mut().unwrap().reservation = Reservation { cpu_milli: 0, cpus: set("0-2,4-15") };
