@@ -619,6 +619,11 @@ impl Policy {
         self.config.clone()
     }
 
+    /// Whether the last evaluation failed, or a failure before it has not been made good yet.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.health != Health::Running || self.declare_anew && self.failures > 0
+    }
+
     /// Restarts the counts of evaluations and failures with the evaluation that has just ended; the dry run does not count.
     pub(crate) fn begin_count(&mut self) {
         (self.evaluations, self.failures) = (1, 0);

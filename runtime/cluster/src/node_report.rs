@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use self::colocation::{
     ControllerAnswer, EvictionAnswer, EvictionOutcome, MAX_EVICTIONS, MAX_RESOURCES, MAX_ZONES, ReportedEviction,
-    ReportedResource, ReportedZone, ResourceAnswer, Urgency,
+    ReportedResource, ReportedZone, ResourceAnswer, STALE_AFTER_SECONDS, Urgency,
 };
 pub use self::topology::{MAX_EXCLUSIVE, ReportedCores, ReportedExclusiveCpus, ReportedNumaNode, ReportedTopology};
 use crate::policy_module::conditions;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use qosm_cluster::node_report::{ControllerAnswer, MAX_RESOURCES, ReportedResource, ReportedZone};
+use qosm_cluster::node_report::{ControllerAnswer, MAX_RESOURCES, ReportedResource, ReportedZone, STALE_AFTER_SECONDS};
 use qosm_host::Host;
 use qosm_model::knob::Target;
 use qosm_model::lease::{Holder, Timestamp};
 use qosm_model::node_resource::{Offer, ResourceName, ResourceState};
 use qosm_model::pod::PodId;
 use qosm_model::setting::Setting;
+use qosm_model::unit::Micros;
 
 use crate::columns::Readings;
 use crate::config::GuardRails;
@@ -26,6 +27,10 @@ struct Published {
     holder: Holder,
     offers: BTreeMap<ResourceName, Publication>,
     stale_after: Option<u32>,
+    /// When the policy last worked; `None` before the first step.
+    worked_at: Option<Micros>,
+    /// Whether the policy has failed for so long that its amounts are no longer valid.
+    is_stale: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +67,13 @@ impl Resources {
             return &mut self.published[place];
         }
         let place = self.published.partition_point(|other| rank(&other.holder) < rank(holder));
-        let own = Published { holder: holder.clone(), offers: BTreeMap::new(), stale_after: None };
+        let own = Published {
+            holder: holder.clone(),
+            offers: BTreeMap::new(),
+            stale_after: None,
+            worked_at: None,
+            is_stale: false,
+        };
         self.published.insert(place, own);
         &mut self.published[place]
     }
@@ -75,11 +86,24 @@ impl Resources {
         self.published.retain(|own| !own.offers.is_empty() || own.stale_after.is_some());
     }
 
+    /// Ages what policies publish that fail: nobody computes these amounts any more, while the agent goes on reporting.
+    fn age(&mut self, now: Micros, works: impl Fn(&str) -> bool) {
+        for own in &mut self.published {
+            let works = works(&own.holder.policy);
+            let worked_at = *own.worked_at.get_or_insert(now);
+            if works {
+                own.worked_at = Some(now);
+            }
+            let stale_after = u64::from(own.stale_after.unwrap_or(STALE_AFTER_SECONDS)).saturating_mul(1_000_000);
+            own.is_stale = !works && now.0.saturating_sub(worked_at.0) > stale_after;
+        }
+    }
+
     /// For each resource that may be published, the publication with the highest priority and its policy. The lowest priorities are left
     /// out where there are more than a report may have.
     fn effective(&self, rails: &GuardRails) -> BTreeMap<ResourceName, (Arc<str>, Publication)> {
         let mut effective = BTreeMap::new();
-        for own in &self.published {
+        for own in self.published.iter().filter(|own| !own.is_stale) {
             for (name, publication) in &own.offers {
                 if effective.len() < MAX_RESOURCES && rails.publishable_resources.contains(name.as_str()) {
                     let counted = || (Arc::clone(&own.holder.policy), publication.clone());
@@ -107,7 +131,7 @@ impl Resources {
 
     /// Seconds without a report after which the resources are no longer valid: the shortest time that a policy asks for.
     pub(crate) fn stale_after(&self) -> Option<u32> {
-        let is_counted = |own: &&Published| !own.offers.is_empty();
+        let is_counted = |own: &&Published| !own.offers.is_empty() && !own.is_stale;
         self.published.iter().filter(is_counted).filter_map(|own| own.stale_after).min()
     }
 
@@ -145,7 +169,9 @@ impl Resources {
         let answer = inputs.answer.and_then(|answer| answer_of(answer, name));
         let amount = answer.map_or(0, |answer| answer.amount);
         let counts = self.reported.get(name).map(|(policy, _)| policy);
-        let why = if counts.is_none() {
+        let why = if own.is_stale {
+            Some("the policy has failed for too long, so its amounts are no longer valid".to_owned())
+        } else if counts.is_none() {
             Some(why_unreported(name, &inputs.config.guard_rails))
         } else if let Some(other) = counts.filter(|policy| **policy != own.holder.policy) {
             Some(format!("policy {other} publishes it too, with a higher priority"))
@@ -248,6 +274,7 @@ impl Control for Resources {
     fn forget(&mut self, _: Target) {}
 
     fn apply(&mut self, _: &mut Host, inputs: &Inputs<'_>, _: bool, out: &mut ControlDecisions) {
+        self.age(inputs.now.monotonic, |name| inputs.policies.find(name).is_some_and(|policy| !policy.is_failing()));
         let effective = self.effective(&inputs.config.guard_rails);
         for (name, (policy, publication)) in &effective {
             let is_same = |(_, before): &(Arc<str>, Publication)| before.offer == publication.offer;
@@ -319,6 +346,23 @@ mod tests {
         assert_eq!(counted(&resources, &rails), ["kubernetes.io/batch-cpu 2 high"]);
         resources.release("high");
         assert_eq!(counted(&resources, &rails), ["kubernetes.io/batch-cpu 1 low"]);
+    }
+
+    #[test]
+    fn what_a_failing_policy_publishes_ends_when_it_is_stale_and_comes_back_with_the_policy() {
+        const MINUTE: u64 = 60_000_000;
+        let mut resources = Resources::default();
+        publish(&mut resources, "own", 100, BATCH, 1500);
+        let holder = Holder { policy: "own".into(), priority: Priority(100) };
+        assert!(resources.stage(&holder, Setting::StaleAfter { seconds: 300 }, Timestamp(0)).is_none());
+        let rails = GuardRails::default();
+        for (minute, works, count) in
+            [(0, true, 1), (60, true, 1), (61, false, 1), (65, false, 1), (66, false, 0), (80, false, 0), (81, true, 1)]
+        {
+            resources.age(Micros(minute * MINUTE), |_| works);
+            assert_eq!(counted(&resources, &rails).len(), count, "minute {minute}");
+            assert_eq!(resources.stale_after().is_some(), count > 0, "minute {minute}");
+        }
     }
 
     #[test]

@@ -47,8 +47,11 @@ impl Reporting {
         report.summary = format!("0/{}", report.policies.len());
         let left = report.counts.knobs;
         let message = format!("the agent has ended; {left} knobs stay as it left them");
-        // No policy renews the resources any more.
-        (report.resources, report.resources_stale_after_seconds) = (Vec::new(), None);
+        // The next agent renews the resources, or they become stale: taken off the Node in between, they would be missing for pods that
+        // run on them.
+        if !keeps {
+            (report.resources, report.resources_stale_after_seconds) = (Vec::new(), None);
+        }
         report.evictions = Vec::new();
         report.topology = report.topology.filter(|_| keeps);
         report.conditions = vec![condition(false, ENDED, message, moment(now))];

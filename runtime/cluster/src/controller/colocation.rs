@@ -354,7 +354,7 @@ impl Entry {
     fn look(&mut self, name: &str, rules: &ColocationRules, budget: &mut Budget, now: Now, jobs: &mut Vec<Job>) {
         let mut next = Next { now: now.running, at: None };
         let counts = |within: &dyn Fn(&Request) -> Duration| {
-            let request = self.request.as_ref().filter(|request| !request.has_ended)?;
+            let request = self.request.as_ref()?;
             let is_fresh = self.freshness.is_some_and(|fresh| fresh.is_younger(within(request), now.running));
             is_fresh.then_some(request)
         };

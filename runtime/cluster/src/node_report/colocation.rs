@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of resources in a report.
 pub const MAX_RESOURCES: usize = 32;
+/// Age in seconds at which published resources become stale if no policy sets it.
+pub const STALE_AFTER_SECONDS: u32 = 900;
 /// Maximum number of NUMA nodes of one resource.
 pub const MAX_ZONES: usize = 64;
 /// Maximum number of evictions in a report. An agent keeps the rest until there is room.

@@ -9,10 +9,8 @@ use serde::Deserialize;
 
 use super::is_earlier;
 use crate::kubernetes::events::CONTROLLER;
-use crate::node_report::{ControllerAnswer, ENDED, ReportedEviction, ReportedResource};
+use crate::node_report::{ControllerAnswer, ReportedEviction, ReportedResource, STALE_AFTER_SECONDS};
 
-/// Age in seconds at which resources become stale if the report names none.
-const STALE_AFTER: u32 = 900;
 /// Smallest and largest age in seconds that a report may name.
 const STALE_BOUNDS: (u32, u32) = (1, 24 * 3600);
 /// Evictions of an older report are not carried out: an agent that requests one rewrites its report every few minutes.
@@ -25,8 +23,6 @@ pub(super) struct Request {
     version: String,
     /// When the agent wrote it, by the API server's clock.
     pub(super) written: Option<Timestamp>,
-    /// Whether its agent has ended.
-    pub(super) has_ended: bool,
     pub(super) stale_after: Duration,
     pub(super) resources: Vec<ReportedResource>,
     pub(super) evictions: Vec<ReportedEviction>,
@@ -40,16 +36,10 @@ impl Request {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         struct Status {
-            conditions: Vec<Reason>,
             resources: Vec<ReportedResource>,
             resources_stale_after_seconds: Option<u32>,
             evictions: Vec<ReportedEviction>,
             controller: Option<ControllerAnswer>,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Reason {
-            reason: String,
         }
         let status = match report.data.get("status") {
             None => Status::default(),
@@ -61,12 +51,11 @@ impl Request {
         };
         let entries = report.managed_fields().iter().filter(|entry| entry.manager.as_deref() == Some(CONTROLLER));
         let (least, most) = STALE_BOUNDS;
-        let stale_after = status.resources_stale_after_seconds.unwrap_or(STALE_AFTER).clamp(least, most);
+        let stale_after = status.resources_stale_after_seconds.unwrap_or(STALE_AFTER_SECONDS).clamp(least, most);
         Self {
             uid: report.uid().unwrap_or_default(),
             version: report.resource_version().unwrap_or_default(),
             written: entries.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max(),
-            has_ended: status.conditions.iter().any(|condition| condition.reason == ENDED),
             stale_after: Duration::from_secs(stale_after.into()),
             resources: status.resources,
             evictions: status.evictions,

@@ -180,12 +180,19 @@ fn nothing_stale_stays_published() {
     world.reports("n1", 100_001, &publishes(700));
     assert_eq!(world.at(100_001)[0], r#"publish n1 "700""#);
 
-    // The agent has ended, the report is deleted, or it no longer names the resource.
+    // An agent whose successor is expected leaves its resources in its last report: they end with its age.
     let mut ended = publishes(1500);
     ended["conditions"] = json!([{"type": "Ready", "status": "False", "reason": "Ended", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let mut world = World::with_node("n1", None, None);
+    annotated(&mut world);
+    world.colocation.report(&Event::Apply(report("n1", 20, &ended)), now(20));
+    assert_eq!(world.at(20), ["answer n1 [1500:true]"]);
+    assert_eq!(world.at(919), [""; 0]);
+    assert_eq!(world.at(920)[0], "publish n1 null");
+
+    // The report is deleted, or it no longer names the resource.
     for (case, event) in [
-        ("ended", Event::Apply(report("n1", 20, &ended))),
         ("deleted", Event::Delete(report("n1", 20, &publishes(1500)))),
         ("the policy is gone", Event::Apply(report("n1", 20, &json!({})))),
         ("it cannot be read", Event::Apply(report("n1", 20, &json!({"resources": 5})))),

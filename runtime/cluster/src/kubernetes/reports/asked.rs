@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::node_report::{
-    ControllerAnswer, EvictionOutcome, NodePolicyReportStatus, REFRESH_INTERVAL, ReportedResource,
+    ControllerAnswer, EvictionOutcome, NodePolicyReportStatus, REFRESH_INTERVAL, ReportedResource, STALE_AFTER_SECONDS,
 };
 
 /// Longest rewrite interval of a report with requests.
@@ -13,8 +13,6 @@ const MAX_PULSE: Duration = Duration::from_secs(300);
 const PULSES: u32 = 3;
 /// Shortest rewrite interval, whatever a policy requests.
 const MIN_PULSE: Duration = Duration::from_secs(15);
-/// Age in seconds at which resources become stale if no policy sets it.
-const STALE_SECONDS: u32 = 900;
 /// First waits for an answer to an eviction and to a resource; each further wait is twice as long, up to `MAX_PAUSE`.
 const FIRST_EVICTION_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_RESOURCE_PAUSE: Duration = Duration::from_secs(5);
@@ -25,7 +23,7 @@ pub(super) fn pulse_of(report: &NodePolicyReportStatus) -> Duration {
     if report.resources.is_empty() && report.evictions.is_empty() {
         return REFRESH_INTERVAL;
     }
-    let stale = report.resources_stale_after_seconds.unwrap_or(STALE_SECONDS);
+    let stale = report.resources_stale_after_seconds.unwrap_or(STALE_AFTER_SECONDS);
     (Duration::from_secs(stale.into()) / PULSES).clamp(MIN_PULSE, MAX_PULSE)
 }
 
