@@ -49,6 +49,22 @@ impl Layers {
         Self { cluster: base, ..Self::default() }
     }
 
+    /// Reads the body as if the fields that [`Layers::read`] refuses were left out.
+    pub fn read_rest(body: &Map<String, Value>, base: &Strategy) -> Self {
+        let mut body = body.clone();
+        loop {
+            let fault = match Self::read(&body, base) {
+                Ok(layers) => return layers,
+                Err(fault) => fault,
+            };
+            let (name, all) = (fault.field.split(['.', '[']).next().unwrap_or_default(), body.len());
+            body.retain(|key, _| !key.eq_ignore_ascii_case(name));
+            if body.len() == all {
+                return Self::none(base.clone());
+            }
+        }
+    }
+
     /// Reads and checks the body, which is applied over a base strategy. An entry of `nodeConfigs` that cannot be used matches no node; the
     /// rest applies.
     ///

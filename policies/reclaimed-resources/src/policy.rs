@@ -49,6 +49,8 @@ pub struct ReclaimedResources {
     /// What is wrong with the cluster's strategy, and what counts instead.
     config_fault: Option<Fault>,
     is_reconfigured: bool,
+    /// Whether the cluster's strategy was read once.
+    has_strategy: bool,
     is_restored: bool,
     unsaved_usec: u64,
     /// Findings that were logged and still apply.
@@ -106,7 +108,8 @@ impl Policy for ReclaimedResources {
 }
 
 impl ReclaimedResources {
-    /// Reads the ConfigMap if it or the policy's own configuration has changed. If it cannot be used, the previous strategy stays in force.
+    /// Reads the ConfigMap if it or the policy's own configuration has changed. If it cannot be used, the previous strategy stays in force;
+    /// after a start there is none, and only the fields that cannot be used count as left out.
     fn read_config<H: Host>(&mut self, host: &mut H) {
         let generation = host.config_generation();
         if generation == self.config_generation && !self.is_reconfigured {
@@ -117,11 +120,19 @@ impl ReclaimedResources {
         let body = host.config_text(STRATEGY_KEY).map(|text| json::parse(&text)).transpose();
         let strategy = match &body {
             Ok(Some(body)) => Layers::read(body, &base),
-            Ok(None) => Ok(Layers::none(base)),
+            Ok(None) => Ok(Layers::none(base.clone())),
             Err(why) => Err(why.clone()),
         };
         match strategy {
             Ok(layers) => self.settings.layers = layers,
+            Err(why) if !self.has_strategy => {
+                self.settings.layers = match &body {
+                    Ok(Some(body)) => Layers::read_rest(body, &base),
+                    _ => Layers::none(base),
+                };
+                let message = format!("{}; it counts as left out", why.message);
+                self.config_fault = Some(Fault { message, ..why });
+            }
             Err(why) => {
                 // `enable: false` takes effect even if other fields are wrong.
                 let is_off = |body: &Map<String, Value>| json::switch(body, "enable") == Ok(Some(false));
@@ -135,6 +146,7 @@ impl ReclaimedResources {
                 self.config_fault = Some(Fault { message: format!("{}; {counts}", why.message), ..why });
             }
         }
+        self.has_strategy = true;
         let threshold = json::parse(&host.config_strategy(THRESHOLD_KEY)).unwrap_or_default();
         self.suppression = Suppression::read(&threshold, self.suppression);
         self.settings.quota_is_the_tiers = self.suppression.sets_quota(self.policy.defaults);
@@ -283,6 +295,29 @@ mod tests {
         host.commit();
         assert_eq!(amount(&host, "example.com/batch-cpu"), Some(8000));
         assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), None);
+    }
+
+    #[test]
+    fn after_a_start_a_wrong_field_counts_as_left_out_and_the_rest_applies() {
+        let wrong = r#""degradeTimeMinutes": 0, "batchCPUThresholdPercent": "x""#;
+        let colocation = r#"{"defaults": "colocation"}"#;
+        for (config, text, batch_cpu) in [
+            ("{}", format!(r#"{{"enable": true, "cpuReclaimThresholdPercent": 50, {wrong}}}"#), Some(8000)),
+            ("{}", format!(r#"{{"cpuReclaimThresholdPercent": 50, {wrong}}}"#), None),
+            (colocation, format!(r#"{{"cpuReclaimThresholdPercent": 50, {wrong}}}"#), Some(8000)),
+            (colocation, format!(r#"{{"enable": false, {wrong}}}"#), None),
+            (colocation, r#"{"cpuReclaimThresholdPercent": 1e400}"#.to_owned(), Some(9600)),
+            ("{}", "{".to_owned(), None),
+        ] {
+            let (mut host, mut policy) = (host(), Session::<ReclaimedResources>::default());
+            configure(&mut host, STRATEGY_KEY, &text, "{}");
+            policy.configure(&mut host, config).unwrap();
+            policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
+            let [KeyProblem { message, .. }] = host.key_problems.as_slice() else { panic!("{text}: {host:?}") };
+            assert!(message.ends_with("; it counts as left out"), "{message}");
+            host.commit();
+            assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), batch_cpu, "{text}");
+        }
     }
 
     #[test]
