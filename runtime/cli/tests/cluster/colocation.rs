@@ -366,6 +366,10 @@ fn pods_of_a_profile_become_batch_pods_and_others_are_not_touched() {
     // Pods that no profile selects.
     let mut classed = pod.clone();
     classed["metadata"]["labels"]["koordinator.sh/qosClass"] = "LS".into();
+    let mut classed_by_ack = pod.clone();
+    classed_by_ack["metadata"]["labels"]["alibabacloud.com/qosClass"] = "LS".into();
+    let mut annotated = pod.clone();
+    annotated["metadata"]["annotations"] = json!({"koordinator.sh/qosClass": "LSR"});
     let mut daemon = pod.clone();
     daemon["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}]);
@@ -375,6 +379,8 @@ fn pods_of_a_profile_become_batch_pods_and_others_are_not_touched() {
         ("another namespace", waiting_pod("p", "default", plain.clone())),
         ("the agents' namespace", waiting_pod("p", NAMESPACE, plain.clone())),
         ("another class", classed),
+        ("another class by ack-koordinator's label", classed_by_ack),
+        ("another class by annotation", annotated),
         ("a DaemonSet's", daemon),
         ("resources of the pod as a whole", as_a_whole),
     ] {
