@@ -80,8 +80,8 @@ pub fn choose(ground: &Ground<'_>, spec: Spec, wanted: usize) -> Result<CpuSet, 
     }
     let apart = apart(&free, ground, spec.exclusive);
     let pools: &[&[Cpu]] = if spec.exclusive == Exclusive::None { &[&free] } else { &[&apart, &free] };
-    let numa = spec.numa.unwrap_or_default();
-    if ground.strategy == NumaStrategy::DistributeEvenly && numa == NumaPolicy::BestEffort {
+    let may_span = matches!(spec.numa, None | Some(NumaPolicy::BestEffort));
+    if ground.strategy == NumaStrategy::DistributeEvenly && may_span {
         for pool in pools {
             let from = if is_whole { in_whole_cores(pool, ground.machine) } else { pool.to_vec() };
             if let Some(even) = evenly(&from, wanted, is_whole, threads) {
@@ -89,20 +89,27 @@ pub fn choose(ground: &Ground<'_>, spec: Spec, wanted: usize) -> Result<CpuSet, 
             }
         }
     }
-    let spans = match numa {
-        NumaPolicy::BestEffort => true,
-        NumaPolicy::Restricted => !fits_one_node(ground.machine, wanted),
-        NumaPolicy::SingleNumaNode => false,
+    let spans = match spec.numa {
+        None | Some(NumaPolicy::BestEffort) => true,
+        Some(NumaPolicy::Restricted) => !fits_one_node(ground.machine, wanted),
+        Some(NumaPolicy::SingleNumaNode) => false,
     };
-    let in_one_place = |whole: bool| {
+    let in_one_place = |whole: bool, spans: bool| {
         let enough =
             |cpus: &[Cpu]| if whole { in_whole_cores(cpus, ground.machine).len() } else { cpus.len() } >= wanted;
         pools.iter().find_map(|pool| best(pool, ground, spans, &enough))
     };
     let is_strict = is_whole && spec.is_required;
-    let place = if is_whole { in_one_place(true) } else { in_one_place(false) };
-    // Whole cores of several places come before single threads of one, unless the pod may not have several.
-    let place = if place.is_none() && is_whole && !spans && !is_strict { in_one_place(false) } else { place };
+    // With a NUMA policy, single threads of one node come before whole cores of several.
+    let place = if !is_whole {
+        in_one_place(false, spans)
+    } else if spec.numa.is_none() {
+        in_one_place(true, true)
+    } else {
+        in_one_place(true, false)
+            .or_else(|| in_one_place(false, false).filter(|_| !is_strict))
+            .or_else(|| in_one_place(true, true).filter(|_| spans))
+    };
     if let Some(place) = place {
         return Ok(take(&place, wanted, is_whole));
     }
@@ -306,7 +313,7 @@ mod tests {
             ("0-1", 4, "2-5"),
             // Node 0 has only two whole cores left and the pod needs three, so node 1 is chosen.
             ("0-3", 6, "8-13"),
-            // One node is preferred to two, even if it has no whole cores.
+            // Without whole cores, single threads.
             ("0,2,4,6,8-15", 2, "1,3"),
             // An odd count takes a thread of a core that is already split, so that other cores stay whole.
             ("0", 3, "2-3,1"),
@@ -323,6 +330,15 @@ mod tests {
             assert_eq!(chosen(taken, FULL, wanted), Ok(cpus), "{wanted} without {taken}");
         }
         assert_eq!(chosen("0-9", FULL, 8), Err(Refusal::TooFew { free: 6 }));
+    }
+
+    #[test]
+    fn with_a_numa_policy_one_node_comes_before_whole_cores_of_several() {
+        let taken = "0,2,4,6,10-15";
+        assert_eq!(chosen(taken, FULL, 4), Ok(set("1,3,8-9").to_string()));
+        let best_effort = Spec { numa: Some(NumaPolicy::BestEffort), ..FULL };
+        assert_eq!(chosen(taken, best_effort, 4), Ok(set("1,3,5,7").to_string()));
+        assert_eq!(chosen(taken, best_effort, 6), Ok(set("1,3,5,7-9").to_string()));
     }
 
     #[test]

@@ -178,10 +178,21 @@ impl CpuTopology {
     /// believed.
     fn kubelets(&self, wishes: &[Wish]) -> CpuSet {
         let given = |pod: PodId| wishes.iter().find(|wish| wish.id == pod && !wish.given.is_empty());
-        let of_others = self.sources.kubelets(|pod| given(pod).is_some());
         let Sources { reservation, system, reserved, .. } = &self.sources;
-        let kept = of_others.union(&reservation.cpus).union(&system.excluded()).union(reserved);
-        self.sources.kubelets(|pod| given(pod).is_some_and(|wish| wish.disbelief(&kept).is_none()))
+        let is_chosen = reservation.cpus.is_empty() && reservation.cpu_milli > 0;
+        let kept = if is_chosen { &self.reserved } else { &reservation.cpus };
+        let kept = kept.union(&system.excluded()).union(reserved);
+        let mut kubelets = self.sources.kubelets(|pod| given(pod).is_some());
+        // A pod whose annotation is not believed keeps the kubelet's CPUs, and no other annotation may name those.
+        loop {
+            let kept = kept.union(&kubelets);
+            let is_believed = |wish: &Wish| wish.disbelief(&kept).is_none();
+            let more = self.sources.kubelets(|pod| given(pod).is_some_and(is_believed)).union(&kubelets);
+            if more == kubelets {
+                return kubelets;
+            }
+            kubelets = more;
+        }
     }
 
     /// CPUs kept from pods: those that the node's annotation names, or as many as it reserves, chosen close together. CPUs of pinned pods

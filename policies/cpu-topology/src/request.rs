@@ -56,10 +56,10 @@ pub enum NumaStrategy {
 }
 
 /// Whether a pod may have CPUs of several NUMA nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NumaPolicy {
-    /// One node if a node has enough free CPUs, several nodes otherwise.
-    #[default]
+    /// One node if a node has enough free CPUs, several nodes otherwise. Without a policy, several nodes are also preferred if only they
+    /// have enough whole cores.
     BestEffort,
     /// As few nodes as an empty machine would need; the pod is not pinned otherwise.
     Restricted,
@@ -76,7 +76,7 @@ pub struct Spec {
     pub is_required: bool,
     /// Which pods the pod avoids where possible.
     pub exclusive: Exclusive,
-    /// The pod's own NUMA policy; `None` means the node's.
+    /// The pod's own NUMA policy; `None` means the node's, or none.
     pub numa: Option<NumaPolicy>,
 }
 
@@ -87,8 +87,8 @@ pub struct NodeRules {
     pub bind: BindPolicy,
     /// Which NUMA node is tried first.
     pub strategy: NumaStrategy,
-    /// Whether a pod may have CPUs of several NUMA nodes.
-    pub numa: NumaPolicy,
+    /// Whether a pod may have CPUs of several NUMA nodes; `None` if the node does not say.
+    pub numa: Option<NumaPolicy>,
 }
 
 fn fault(key: &'static str, field: &'static str, value: &str, ways: &str) -> AnnotationError {
@@ -175,7 +175,7 @@ impl Spec {
             policy => (policy, true),
         };
         let bind = if bind == BindPolicy::Default { BindPolicy::FullPCpus } else { bind };
-        Self { bind, is_required, numa: Some(self.numa.unwrap_or(node.numa)), ..self }
+        Self { bind, is_required, numa: self.numa.or(node.numa), ..self }
     }
 }
 
@@ -207,7 +207,7 @@ impl NodeRules {
             faults.push(error);
             None
         });
-        (Self { bind, strategy, numa: numa.unwrap_or_default() }, faults)
+        (Self { bind, strategy, numa }, faults)
     }
 }
 

@@ -38,11 +38,7 @@ fn rules() -> impl Strategy<Value = NodeRules> {
         Just(NumaStrategy::LeastAllocated),
         Just(NumaStrategy::DistributeEvenly)
     ];
-    (spec(), strategy).prop_map(|(spec, strategy)| NodeRules {
-        bind: spec.bind,
-        strategy,
-        numa: spec.numa.unwrap_or_default(),
-    })
+    (spec(), strategy).prop_map(|(spec, strategy)| NodeRules { bind: spec.bind, strategy, numa: spec.numa })
 }
 
 fn class() -> impl Strategy<Value = Option<QosClass>> {
