@@ -49,20 +49,27 @@ impl Layers {
         Self { cluster: base, ..Self::default() }
     }
 
-    /// Reads the body as if the fields that [`Layers::read`] refuses were left out.
-    pub fn read_rest(body: &Map<String, Value>, base: &Strategy) -> Self {
-        let mut body = body.clone();
-        loop {
+    /// Reads the body as if the fields that [`Layers::read`] refuses were left out, and returns these too. An `enable` that cannot be used
+    /// switches off.
+    pub fn read_rest(body: &Map<String, Value>, base: &Strategy) -> (Self, Vec<Fault>) {
+        let (mut body, mut faults) = (body.clone(), Vec::new());
+        let mut layers = loop {
             let fault = match Self::read(&body, base) {
-                Ok(layers) => return layers,
+                Ok(layers) => break layers,
                 Err(fault) => fault,
             };
-            let (name, all) = (fault.field.split(['.', '[']).next().unwrap_or_default(), body.len());
-            body.retain(|key, _| !key.eq_ignore_ascii_case(name));
+            let name = fault.field.split(['.', '[']).next().unwrap_or_default().to_owned();
+            let all = body.len();
+            body.retain(|key, _| !key.eq_ignore_ascii_case(&name));
+            faults.push(fault);
             if body.len() == all {
-                return Self::none(base.clone());
+                break Self::none(base.clone());
             }
+        };
+        if faults.iter().any(|fault| fault.field.eq_ignore_ascii_case("enable")) {
+            layers.switch_off();
         }
+        (layers, faults)
     }
 
     /// Reads and checks the body, which is applied over a base strategy. An entry of `nodeConfigs` that cannot be used matches no node; the

@@ -47,7 +47,7 @@ pub struct ReclaimedResources {
     node_generation: u64,
     config_generation: u64,
     /// What is wrong with the cluster's strategy, and what counts instead.
-    config_fault: Option<Fault>,
+    config_faults: Vec<Fault>,
     is_reconfigured: bool,
     /// Whether the cluster's strategy was read once.
     has_strategy: bool,
@@ -91,7 +91,7 @@ impl Policy for ReclaimedResources {
         let decisions = tick(&mut self.state, &self.settings, &inputs, Now { window_usec: now.window_usec });
         let (of_config, others): (Vec<_>, Vec<_>) =
             decisions.findings.iter().partition(|finding| finding.object == STRATEGY_KEY);
-        for Fault { field, message } in of_config.into_iter().map(|finding| &finding.fault).chain(&self.config_fault) {
+        for Fault { field, message } in of_config.into_iter().map(|finding| &finding.fault).chain(&self.config_faults) {
             host.problem(STRATEGY_KEY, field, &format!("it {message}"));
         }
         let mut findings: BTreeSet<String> = others.into_iter().map(ToString::to_string).collect();
@@ -115,7 +115,8 @@ impl ReclaimedResources {
         if generation == self.config_generation && !self.is_reconfigured {
             return;
         }
-        (self.config_generation, self.is_reconfigured, self.config_fault) = (generation, false, None);
+        (self.config_generation, self.is_reconfigured) = (generation, false);
+        self.config_faults.clear();
         let base = self.policy.defaults.strategy();
         let body = host.config_text(STRATEGY_KEY).map(|text| json::parse(&text)).transpose();
         let strategy = match &body {
@@ -126,12 +127,16 @@ impl ReclaimedResources {
         match strategy {
             Ok(layers) => self.settings.layers = layers,
             Err(why) if !self.has_strategy => {
-                self.settings.layers = match &body {
+                let (layers, faults) = match &body {
                     Ok(Some(body)) => Layers::read_rest(body, &base),
-                    _ => Layers::none(base),
+                    _ => (Layers::none(base), vec![why]),
                 };
-                let message = format!("{}; it counts as left out", why.message);
-                self.config_fault = Some(Fault { message, ..why });
+                self.settings.layers = layers;
+                let left_out = |Fault { field, message }| {
+                    let counts = if field == "enable" { "it is switched off" } else { "it counts as left out" };
+                    Fault { field, message: format!("{message}; {counts}") }
+                };
+                self.config_faults = faults.into_iter().map(left_out).collect();
             }
             Err(why) => {
                 // `enable: false` takes effect even if other fields are wrong.
@@ -143,7 +148,7 @@ impl ReclaimedResources {
                     }
                     _ => "the strategy before counts on",
                 };
-                self.config_fault = Some(Fault { message: format!("{}; {counts}", why.message), ..why });
+                self.config_faults = vec![Fault { message: format!("{}; {counts}", why.message), ..why }];
             }
         }
         self.has_strategy = true;
@@ -306,6 +311,7 @@ mod tests {
             ("{}", format!(r#"{{"cpuReclaimThresholdPercent": 50, {wrong}}}"#), None),
             (colocation, format!(r#"{{"cpuReclaimThresholdPercent": 50, {wrong}}}"#), Some(8000)),
             (colocation, format!(r#"{{"enable": false, {wrong}}}"#), None),
+            (colocation, r#"{"enable": "false"}"#.to_owned(), None),
             (colocation, r#"{"cpuReclaimThresholdPercent": 1e400}"#.to_owned(), Some(9600)),
             ("{}", "{".to_owned(), None),
         ] {
@@ -313,8 +319,15 @@ mod tests {
             configure(&mut host, STRATEGY_KEY, &text, "{}");
             policy.configure(&mut host, config).unwrap();
             policy.evaluate(&mut host, mock::tick(60_000)).unwrap();
-            let [KeyProblem { message, .. }] = host.key_problems.as_slice() else { panic!("{text}: {host:?}") };
-            assert!(message.ends_with("; it counts as left out"), "{message}");
+            let fields: Vec<_> = host.key_problems.iter().map(|problem| problem.field.as_str()).collect();
+            if text.contains(wrong) {
+                assert_eq!(fields, ["batchCPUThresholdPercent", "degradeTimeMinutes"], "{text}");
+            }
+            assert!(!fields.is_empty(), "{text}");
+            for KeyProblem { message, .. } in &host.key_problems {
+                let ends = ["; it counts as left out", "; it is switched off"];
+                assert!(ends.iter().any(|end| message.ends_with(end)), "{message}");
+            }
             host.commit();
             assert_eq!(amount(&host, "kubernetes.io/batch-cpu"), batch_cpu, "{text}");
         }
