@@ -405,6 +405,14 @@ impl Policies {
         Some(outcome)
     }
 
+    /// Whether a policy that publishes resources of the node has not said yet what it publishes, or may be among the modules that are being
+    /// fetched or compiled.
+    pub(crate) fn awaits_publishers(&self) -> bool {
+        let is_silent = |policy: &Policy| policy.imports(Interface::NodeResource) && !policy.has_worked();
+        self.active().any(is_silent)
+            || self.load_failed.iter().any(|policy| policy.mode.is_active() && policy.is_pending)
+    }
+
     /// Whether every active policy was evaluated once. A policy whose module is being fetched was not.
     pub(crate) fn have_all_evaluated(&self) -> bool {
         let is_struggling =

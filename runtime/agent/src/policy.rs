@@ -619,6 +619,11 @@ impl Policy {
         self.config.clone()
     }
 
+    /// Whether an evaluation has succeeded.
+    pub(crate) fn has_worked(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// Whether the last evaluation failed, or a failure before it has not been made good yet.
     pub(crate) fn is_failing(&self) -> bool {
         self.health != Health::Running || self.declare_anew && self.failures > 0

@@ -110,8 +110,8 @@ pub fn run(
         {
             loader.send(LoaderEvent::Running(running, failed));
         }
-        // A waiting agent is reported only once it has waited for long.
-        let is_telling = is_ready || clock.elapsed() > WAITING_REPORT_DELAY;
+        // A waiting agent is reported only once it has waited for long: a report without resources takes them off the Node.
+        let is_telling = is_ready && !agent.awaits_publishers() || clock.elapsed() > WAITING_REPORT_DELAY;
         if is_telling && Instant::now() >= next_report {
             next_report = Instant::now() + REPORT_INTERVAL;
             agent.report_node(now);

@@ -166,6 +166,11 @@ impl Agent {
         self.ledger.remove_created(&mut self.host, |cgroup| !paused.iter().any(|pod| is_within(cgroup, pod)));
     }
 
+    /// Whether the node's report would lack resources that a policy is about to publish.
+    pub(crate) fn awaits_publishers(&self) -> bool {
+        self.policies.awaits_publishers()
+    }
+
     /// Publishes the node's report, if there is an API server.
     pub(crate) fn report_node(&mut self, now: Now) {
         self.reporting.report(&view!(self), now);

@@ -6,7 +6,7 @@
 //!
 //! The controller trusts an agent with its own node only: a resource must be one that the operator allows, in an amount that the node can
 //! have, and a pod must run on the node of the report and have the reported UID. A resource that no report claims any more is withdrawn:
-//! the report is stale by the API server's clock, its agent has ended, the report is gone, or it no longer names the resource.
+//! the report is stale by the API server's clock, is gone, or no longer names the resource.
 
 mod attempts;
 mod budget;
