@@ -21,7 +21,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Emits an event for each pod whose shares are not in force, once for each reason. If there are more pods than events, the rest
+    /// Emits an event for each pod whose shares, or a part of them, are not in force, once for each reason. If there are more pods than events, the rest
     /// follows in the next evaluation.
     pub(crate) fn update(
         &mut self,
@@ -33,15 +33,17 @@ impl Report {
         self.reported.retain(|id, _| pods.get(id).is_some_and(|tracked| tracked.own.is_some() && tracked.pod.active));
         let mut left = EVENTS;
         for (&id, tracked) in pods.iter().filter(|(_, tracked)| tracked.own.is_some() && tracked.pod.active) {
+            let mut is_partly = false;
             let why = if plan.crowded_out.contains(&id) {
                 "pods of this node ask for too many different shares; give some of them equal ones, so that they share a class"
             } else {
                 let class = plan.members.get(&id);
                 let Some(state) = states.iter().find(|state| Some(&state.class) == class) else { continue };
-                if state.in_force {
+                if state.in_force && state.why.is_empty() {
                     self.reported.remove(&id);
                     continue;
                 }
+                is_partly = state.in_force;
                 state.why.as_str()
             };
             if left == 0 || self.reported.get(&id).is_some_and(|reported| reported == why) {
@@ -49,8 +51,9 @@ impl Report {
             }
             left -= 1;
             let asked = tracked.own.as_ref().map(ToString::to_string).unwrap_or_default();
+            let part = if is_partly { "not entirely" } else { "not" };
             let message = format!(
-                "what annotation {ANNOTATION} asks for is not in force: {}; it asks for {}",
+                "what annotation {ANNOTATION} asks for is {part} in force: {}; it asks for {}",
                 cut(why),
                 cut(&asked)
             );

@@ -191,6 +191,15 @@ pub struct Usage {
     pub total: Option<Bytes>,
 }
 
+impl Usage {
+    /// The same row with 0 for each amount that is counted.
+    #[must_use]
+    pub fn without_amounts(&self) -> Self {
+        let zero = |amount: Option<Bytes>| amount.map(|_| Bytes(0));
+        Self { domain: self.domain, occupancy: zero(self.occupancy), local: zero(self.local), total: zero(self.total) }
+    }
+}
+
 /// Adds traffic domain by domain; occupancy is the current one. A value that was counted neither before nor now stays `None`.
 pub fn sum(before: &[Usage], now: &[Usage]) -> Vec<Usage> {
     let plus = |a: Option<Bytes>, b: Option<Bytes>| match (a, b) {

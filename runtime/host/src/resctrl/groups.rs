@@ -211,6 +211,12 @@ impl Groups {
         directories.into_iter().filter(|name| !NO_GROUPS.contains(&name.as_str())).collect()
     }
 
+    /// Directories of other programs' control groups, without the root.
+    pub(crate) fn foreign(&self) -> Result<Vec<String>, ResctrlError> {
+        let is_foreign = |name: &String| !NO_GROUPS.contains(&name.as_str()) && GroupName::of_directory(name).is_none();
+        Ok(self.directories("")?.into_iter().filter(is_foreign).collect())
+    }
+
     /// Removes a group: moves its tasks to the root, or from a monitor group to its control group, and then removes its
     /// directory. A missing group is no error. Monitor groups are removed with their control group.
     ///

@@ -89,6 +89,8 @@ pub(crate) struct Member {
 pub(crate) struct UnmovedThreads {
     /// Number of threads that are invisible in this PID namespace, and so cannot be moved.
     pub(crate) out_of_sight: usize,
+    /// Number of threads that stay in other programs' groups.
+    pub(crate) foreign: usize,
     /// Number of threads that the kernel refused to move.
     pub(crate) refused: usize,
     /// The error for the first refused thread, or for all.

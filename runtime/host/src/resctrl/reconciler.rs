@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use qosm_model::pod::ContainerId;
-use qosm_model::resctrl::{ClassOutcome, Domain, ResctrlReading, Shares, WantedClass};
+use qosm_model::resctrl::{ClassOutcome, Domain, ResctrlReading, Shares, Usage, WantedClass};
 
 use super::counter_delta::CounterDelta;
 use super::domains::domains;
@@ -415,11 +415,14 @@ impl ClassReconciler {
     pub(crate) fn read(&mut self) -> ResctrlReading {
         let mut classes = Vec::with_capacity(self.used.len());
         for (class, used) in self.used.iter().enumerate() {
-            // A shared group is only read once.
+            // A shared group is only read once, and its use counts once: for the first of the classes.
             let before = self.used.iter().take(class).position(|other| other == used);
             let usages = match (used, before) {
                 (None, _) => Vec::new(),
-                (Some(_), Some(before)) => classes.get(before).cloned().unwrap_or_default(),
+                (Some(_), Some(before)) => {
+                    let rows: &[Usage] = classes.get(before).map_or(&[], Vec::as_slice);
+                    rows.iter().map(Usage::without_amounts).collect()
+                }
                 (Some(name), None) => match self.controls.get_mut(name) {
                     Some(control) => {
                         control.counters.read(&self.groups, Some(&Group::Control(name.clone())), &mut self.budget)

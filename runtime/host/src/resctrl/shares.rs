@@ -23,6 +23,11 @@ pub(crate) struct Translated {
 /// Megabytes per second in an eighth of a gigabyte per second.
 const EIGHTH: u32 = 125;
 
+/// The kernel's MB with `mba_MBps` has 2^20 bytes; the operator's has a million.
+fn in_mebibytes(megabytes: u32) -> u32 {
+    u32::try_from((u64::from(megabytes) * 1_000_000) >> 20).unwrap_or(u32::MAX)
+}
+
 impl Info {
     /// The cache level that shares refer to: level 3, or level 2 if only that can be divided.
     pub(crate) fn level(&self) -> CacheLevel {
@@ -72,10 +77,12 @@ impl Info {
             }
         }
         let mut every = std::iter::once(&shares.all).chain(shares.domains.values());
-        if !divides_cache && every.clone().any(|share| share.cache.is_some()) {
+        let narrows = |share: CacheShare| !matches!(share, CacheShare::Percent { start: 0, end: 100 });
+        if !divides_cache && every.clone().any(|share| share.cache.is_some_and(narrows)) {
             translation.miss("its part of the cache is not in force: this machine divides no cache".to_owned());
         }
-        if self.limited().is_none() && every.any(|share| share.bandwidth.is_some()) {
+        let limits = |share: BandwidthShare| share != BandwidthShare::Percent(100);
+        if self.limited().is_none() && every.any(|share| share.bandwidth.is_some_and(limits)) {
             translation.miss(
                 "its part of the memory bandwidth is not in force: this machine divides no memory bandwidth".to_owned(),
             );
@@ -185,7 +192,8 @@ impl BandwidthInfo {
                 let percent = u8::try_from(percent).unwrap_or(u8::MAX);
                 let full = full.map(|full| match unit {
                     BandwidthUnit::EighthsOfGigabyte => Bandwidth(full / EIGHTH),
-                    BandwidthUnit::Percent | BandwidthUnit::MegabytesPerSecond => Bandwidth(full),
+                    BandwidthUnit::Percent => Bandwidth(full),
+                    BandwidthUnit::MegabytesPerSecond => Bandwidth(in_mebibytes(full)),
                 });
                 Percent::new(percent).and_then(|percent| self.share(percent, full)).map_err(out_of_force)
             }

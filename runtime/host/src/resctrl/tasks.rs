@@ -46,19 +46,21 @@ pub struct Moved {
     /// Number of threads that are invisible in this process's PID namespace, and so stay where they are: in Kubernetes
     /// the agent needs `hostPID: true`.
     pub out_of_sight: usize,
+    /// Number of threads that stay where they are because another program has put them into a control group of its own.
+    pub foreign: usize,
     /// Number of threads that the kernel refused to move.
     pub refused: usize,
     /// The kernel's explanation for the first of them.
     pub first_refusal: Option<ResctrlError>,
     /// Number of rounds.
     pub rounds: u32,
-    /// Whether the last round found no threads to move, except refused or invisible ones. If not, call again later.
+    /// Whether the last round found no threads to move, except foreign, refused or invisible ones. If not, call again later.
     pub is_settled: bool,
 }
 
 impl Groups {
     /// Moves all threads of these containers, and of cgroups below theirs, into a group. Threads that are already in it
-    /// are not written. Threads that they clone later start in the group.
+    /// are not written, and those in other programs' control groups stay there. Threads that they clone later start in the group.
     ///
     /// Removed containers have no threads. Thread ids are those of this process's PID namespace, both in cgroup files and in resctrl's.
     ///
@@ -73,7 +75,23 @@ impl Groups {
             Group::Control(_) => None,
             Group::Monitor { .. } => Some(TaskFile::open(self, &group.parent_directory())?),
         };
-        move_until_settled(&mut Assignment { into, through, containers, in_control: HashSet::new() })
+        let mut assignment =
+            Assignment { groups: self, into, through, containers, in_control: HashSet::new(), foreign: 0 };
+        let moved = move_until_settled(&mut assignment)?;
+        Ok(Moved { foreign: assignment.foreign, ..moved })
+    }
+
+    /// Threads in other programs' control groups.
+    fn foreign_threads(&self) -> Result<HashSet<u64>, ResctrlError> {
+        let mut threads = HashSet::new();
+        for directory in self.foreign()? {
+            match self.read(&join(&directory, "tasks")) {
+                Ok(text) => threads.extend(ids(text.as_bytes())),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(threads)
     }
 
     /// Moves threads of these containers out of a group: from a control group to the root, from a monitor group to its
@@ -150,11 +168,14 @@ fn move_until_settled(threads: &mut impl Threads) -> Result<Moved, ResctrlError>
 }
 
 struct Assignment<'a> {
+    groups: &'a Groups,
     into: TaskFile<'a>,
     through: Option<TaskFile<'a>>,
     containers: &'a [ContainerCgroup<'a>],
     /// Threads in the control group, if threads must pass through it.
     in_control: HashSet<u64>,
+    /// Number of threads that stay in other programs' groups.
+    foreign: usize,
 }
 
 impl Threads for Assignment<'_> {
@@ -163,6 +184,12 @@ impl Threads for Assignment<'_> {
         let there = self.into.threads()?;
         let (mut threads, out_of_sight) = threads_of(self.containers)?;
         threads.retain(|thread| !there.contains(thread));
+        let found = threads.len();
+        if found > 0 {
+            let foreign = self.groups.foreign_threads()?;
+            threads.retain(|thread| !foreign.contains(thread));
+        }
+        self.foreign = found - threads.len();
         // Rarely needed, and the root's list contains most threads of the machine.
         if let Some(control) = self.through.as_ref().filter(|_| !threads.is_empty()) {
             self.in_control = control.threads()?;

@@ -114,6 +114,7 @@ impl ClassReconciler {
                     }
                     member.control = control;
                     member.unmoved.out_of_sight = moved.out_of_sight;
+                    member.unmoved.foreign = moved.foreign;
                     member.unmoved.refused = moved.refused;
                     member.unmoved.error = moved.first_refusal.as_ref().map(ResctrlError::full_message);
                     if moved.is_settled {
@@ -149,9 +150,10 @@ impl ClassReconciler {
 
     pub(super) fn report_unmoved_threads(&self, outcomes: &mut [ClassOutcome]) {
         for (class, outcome) in outcomes.iter_mut().enumerate() {
-            let (mut out_of_sight, mut refused, mut error) = (0, 0, None);
+            let (mut out_of_sight, mut foreign, mut refused, mut error) = (0, 0, 0, None);
             for member in self.members.values().filter(|member| member.class == Some(class)) {
                 out_of_sight += member.unmoved.out_of_sight;
+                foreign += member.unmoved.foreign;
                 refused += member.unmoved.refused;
                 error = error.or(member.unmoved.error.as_deref());
             }
@@ -162,6 +164,12 @@ impl ClassReconciler {
                         "{out_of_sight} threads of its members cannot be seen from this process's pid namespace: in Kubernetes give \
                          the agent hostPID"
                     ),
+                );
+            }
+            if foreign > 0 {
+                add(
+                    &mut outcome.why,
+                    &format!("{foreign} threads of its members are in groups of other programs, where they stay"),
                 );
             }
             if let Some(error) = error {

@@ -132,6 +132,24 @@ fn the_0_of_another_pid_namespace_moves_no_thread() {
 }
 
 #[test]
+fn threads_in_groups_of_other_programs_stay_there() {
+    let (resctrl, cgroup) = (fixture::intel(), Fixture::new(&[("c/cgroup.threads", "7\n8\n9\n")]));
+    resctrl.add(&[
+        ("qosm-be/tasks", "7\n"),
+        ("qosm-ls/tasks", ""),
+        ("lab/tasks", "8\n9\n"),
+        ("mon_groups/qosm-c/tasks", "7\n"),
+    ]);
+    let directory = cgroup.dir("c");
+    let groups = resctrl.groups(Vendor::Intel);
+    for group in [Group::Control(name("be")), Group::Monitor { parent: None, name: name("c") }] {
+        let moved = groups.assign(&group, &[container(&directory, CgroupVersion::V2)]).unwrap();
+        assert_eq!((moved.moved, moved.foreign, moved.is_settled), (0, 2, true), "{group}");
+    }
+    assert_eq!((resctrl.text("qosm-be/tasks"), resctrl.text("tasks")), ("7\n".to_owned(), "1\n2\n".to_owned()));
+}
+
+#[test]
 fn only_members_leave_and_containers_that_are_gone_have_none() {
     let (resctrl, cgroup) = (fixture::intel(), Fixture::new(&[("c/cgroup.threads", "5\n6\n"), ("gone/x", "")]));
     resctrl.add(&[("qosm-be/tasks", "60\n")]);
