@@ -121,6 +121,7 @@ impl Policy for MemoryLocality {
         }
         self.pods.values_mut().for_each(|tracked| tracked.drop_unwanted(keeps, host));
         let (nodes, samples, migrations) = (host.numa_nodes(), host.numa(), host.migrations());
+        self.tokens.skip(migrations.iter().map(|progress| progress.token));
         let settings = self.settings.clone();
         let view = View { settings: &settings, nodes: &nodes, samples: &samples, migrations: &migrations };
         let (count, mut events_left) = (self.done.len(), EVENTS);

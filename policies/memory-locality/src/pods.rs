@@ -169,8 +169,8 @@ impl Tracked {
         self.keep = keep;
     }
 
-    /// The local nodes of a container that had its round (possibly before a restart) and whose pages are there. Otherwise the kernel would
-    /// move the remaining pages at once when the container is bound, without a limit on the speed.
+    /// The local nodes of a container that had its round (possibly before a restart) and whose pages are there, with none on excluded
+    /// nodes. Otherwise the kernel would move the remaining pages at once when the container is bound, without a limit on the speed.
     fn settled_on(&self, container: &Container, view: &View<'_>, done: &Done) -> Option<Vec<u32>> {
         let config = self.effective_config()?;
         let sample = view.sample(container.id)?;
@@ -180,7 +180,9 @@ impl Tracked {
             done.contains(&digest) || self.reported.is_some_and(|reported| reported.kind == Kind::Completed);
         let Settings { min_remote_percent, min_remote_pages, .. } = *view.settings;
         let is_local = Pages::of(sample, &way).is_local_enough(min_remote_percent, min_remote_pages);
-        (had_its_round && is_local && way.to == way.local).then_some(way.local)
+        let is_known = |node: &u32| way.local.contains(node) || way.remote.contains(node);
+        let is_elsewhere = sample.pages.iter().any(|share| share.pages > 0 && !is_known(&share.node));
+        (had_its_round && is_local && !is_elsewhere && way.to == way.local).then_some(way.local)
     }
 
     fn begin(

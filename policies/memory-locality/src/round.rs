@@ -66,6 +66,11 @@ pub(crate) enum Standing {
 pub(crate) struct Tokens(u64);
 
 impl Tokens {
+    /// Skips the tokens that are in use already, for example by migrations of an earlier instance.
+    pub(crate) fn skip(&mut self, used: impl Iterator<Item = u64>) {
+        self.0 = used.fold(self.0, u64::max);
+    }
+
     fn next(&mut self) -> u64 {
         self.0 += 1;
         self.0
@@ -102,6 +107,11 @@ impl Part {
             // The container's pinning has changed, so the migration goes to the wrong nodes.
             Some(Choice::Go(now)) if now != *way => {
                 self.phase = start(self.container, now, view, tokens, host);
+                // A new migration replaces the one to the wrong nodes; without a new one, that has to be stopped.
+                if matches!(self.phase, MigrationPhase::Ended(_)) {
+                    host.stop_migration(self.container);
+                    return Standing::Ended;
+                }
                 return Standing::UnderWay;
             }
             Some(Choice::Skip(reason)) => {
