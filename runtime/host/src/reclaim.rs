@@ -82,9 +82,11 @@ impl Nearness {
         Self(u16::try_from(near).unwrap_or(1000))
     }
 
-    /// Nearness of the NUMA node that is nearest to its watermarks: each node has its own kswapd, which ignores the other nodes.
+    /// Nearness of the NUMA node that is nearest to its watermarks: each node has its own kswapd, which ignores the other nodes. A node
+    /// without memory, which `/proc/zoneinfo` lists as well, has none to run short of.
     pub(crate) fn of_nodes(nodes: &[FreePages]) -> Self {
-        nodes.iter().map(|node| Self::of(*node)).max().unwrap_or_default()
+        let with_memory = nodes.iter().filter(|node| node.managed > 0 || node.free > 0);
+        with_memory.map(|node| Self::of(*node)).max().unwrap_or_default()
     }
 
     pub(crate) fn is_far(self) -> bool {
@@ -216,6 +218,7 @@ mod tests {
         }
         assert_eq!(Nearness::of(node(300, 12_800)), Nearness(500), "a large node is near from afar");
         assert_eq!(Nearness::of_nodes(&[node(1000, 0), node(120, 0)]), Nearness(500), "the shortest counts");
+        assert_eq!(Nearness::of_nodes(&[node(1000, 0), FreePages::default()]), Nearness(0), "one has no memory");
         assert_eq!(Nearness::of(FreePages::default()), NEAR, "no watermarks and nothing free");
     }
 

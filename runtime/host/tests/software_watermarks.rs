@@ -184,7 +184,7 @@ fn while_the_node_runs_short_be_gives_first() {
         for path in [LS_PATH, BE_PATH] {
             fill(&mut host, path, 94 * MIB, 94 * MIB);
         }
-        host.simulated_mut().unwrap().set_free_pages(FreePages { free, min: 60, low: 80, high: 100, managed: 0 });
+        host.simulated_mut().unwrap().set_free_pages(FreePages { free, min: 60, low: 80, high: 100, managed: 1280 });
         run(&mut host, SECOND);
         (usage(&mut host, LS_PATH) / MIB, usage(&mut host, BE_PATH) / MIB)
     };
@@ -201,7 +201,7 @@ fn without_a_limit_anywhere_be_gives_first_and_ls_nothing() {
         for path in [LS_PATH, BE_PATH] {
             fill(&mut host, path, 94 * MIB, 94 * MIB);
         }
-        host.simulated_mut().unwrap().set_free_pages(FreePages { free, min: 60, low: 80, high: 100, managed: 0 });
+        host.simulated_mut().unwrap().set_free_pages(FreePages { free, min: 60, low: 80, high: 100, managed: 1280 });
         run(&mut host, SECOND);
         (usage(&mut host, LS_PATH) / MIB, usage(&mut host, BE_PATH) / MIB)
     };

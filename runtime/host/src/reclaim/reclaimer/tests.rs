@@ -22,7 +22,7 @@ struct Toy {
 
 impl Toy {
     fn with(usage: u64, limit: Option<u64>, fixed: u64) -> Self {
-        let plenty = FreePages { free: 1 << 20, min: 60, low: 80, high: 100, managed: 0 };
+        let plenty = FreePages { free: 1 << 20, min: 60, low: 80, high: 100, managed: 1280 };
         Self { usage: vec![usage], limit: vec![limit], fixed: vec![fixed], free: plenty, ..Self::default() }
     }
 }
@@ -274,7 +274,7 @@ fn before_the_kernel_takes_from_all_a_be_group_without_any_limit_gives_until_the
 fn a_min_adj_alone_is_enough_to_pay_for_the_node() {
     let mut toy = Toy::with(500 * MIB, None, 480 * MIB);
     let mut reclaimer = one(marks(0, 50, 50));
-    toy.free = FreePages { free: 0, min: 1 << 20, low: 1 << 20, high: 1 << 20, managed: 0 };
+    toy.free = FreePages { free: 0, min: 1 << 20, low: 1 << 20, high: 1 << 20, managed: 1 << 22 };
     play(&mut reclaimer, &mut toy, 60_000_000);
     assert_eq!(toy.usage[0], 480 * MIB);
     let report = reclaimer.report(GroupId(1)).unwrap();
