@@ -171,8 +171,10 @@ pub(crate) fn blocks<T: Asks>(
         of_list.push(fault(path.to_owned(), value, format!("give at most {BLOCKS}")).counts(Meanwhile::WithoutIt));
     }
     let mut read = Vec::new();
+    // Several blocks may have one name: each stands for the one before it in the same order.
+    let mut last: Vec<&Block<T>> = last.iter().collect();
     for (index, item) in items.iter().take(BLOCKS).enumerate() {
-        match block(item, &format!("{path}[{index}]"), last, is_of_pod, &mut of_list) {
+        match block(item, &format!("{path}[{index}]"), &mut last, is_of_pod, &mut of_list) {
             Ok(block) => read.push(block),
             Err(fault) => of_list.push(fault.counts(Meanwhile::WithoutBlock)),
         }
@@ -194,7 +196,7 @@ fn kind_of(value: &Value) -> Option<Kind> {
 fn block<T: Asks>(
     item: &Value,
     path: &str,
-    last: &[Block<T>],
+    last: &mut Vec<&Block<T>>,
     is_of_pod: bool,
     faults: &mut Faults,
 ) -> Result<Block<T>, Fault> {
@@ -230,7 +232,8 @@ fn block<T: Asks>(
         None => &nothing,
         Some(value) => value.as_object().ok_or_else(|| fault(at("ioCfg"), value, "give an object"))?,
     };
-    let last = last.iter().find(|block| block.kind == kind && block.name == name).map(|block| &block.asks);
+    let same = last.iter().position(|block| block.kind == kind && block.name == name);
+    let last = same.map(|place| &last.remove(place).asks);
     let asks = T::read(&mut Given { path: at("ioCfg"), fields: given, faults }, last);
     Ok(Block { kind, name, asks })
 }

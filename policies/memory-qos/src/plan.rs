@@ -263,12 +263,13 @@ impl Throttled<'_> {
         }
     }
 
-    /// The minimum of `memory.high`. A limit below the request must have lost its unit, so the request counts; a container without a
-    /// request may count on the rest of its pod's request.
+    /// The minimum of `memory.high`. A limit below the request, or an amount that no container can run in, must have lost its unit, so the
+    /// request counts; a container without a request may count on the rest of its pod's request.
     fn needed(&self, formula: HighFormula) -> u64 {
         let Resources { request, limit } = self.resources;
+        let is_lost = |bytes: u64| resources::lacks_unit(bytes) || bytes < request;
         match formula {
-            _ if limit.is_some_and(|limit| limit < request) => request,
+            _ if resources::lacks_unit(request) || limit.is_some_and(is_lost) => request,
             HighFormula::Current => resources::left_of_pod_request(self.pod, self.container),
             HighFormula::Legacy => 0,
         }

@@ -89,12 +89,17 @@ impl fmt::Display for LostUnit {
     }
 }
 
+/// Whether an amount is too small to run a container.
+pub(crate) fn lacks_unit(bytes: u64) -> bool {
+    (1..PLAUSIBLE_BYTES).contains(&bytes)
+}
+
 /// The amounts of a pod and its containers that are too small to run a container.
 pub(crate) fn lost_units(pod: &PodFacts) -> Vec<LostUnit> {
     let memory = memory(pod);
     let mut found = Vec::new();
     let mut look = |container: Option<&str>, kind: &str, name: &str, bytes: Option<u64>| {
-        if let Some(bytes) = bytes.filter(|bytes| (1..PLAUSIBLE_BYTES).contains(bytes)) {
+        if let Some(bytes) = bytes.filter(|bytes| lacks_unit(*bytes)) {
             let resource = format!("{kind} {name}");
             let container = container.map(str::to_owned);
             found.push(LostUnit { pod: format!("{}/{}", pod.namespace, pod.name), container, resource, bytes });

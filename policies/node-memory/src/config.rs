@@ -113,7 +113,7 @@ const FIELDS: [Field; 6] = [
 ];
 
 /// A field of the key that is not supported.
-const SCHED_FEATURES: &str = "schedFeatures";
+pub(crate) const SCHED_FEATURES: &str = "schedFeatures";
 
 impl Settings {
     /// Reads a node's strategy, a JSON object. A field with an invalid value keeps its value from `last` and is returned as an error; the

@@ -87,10 +87,11 @@ impl Policy for NodeMemory {
     fn evaluate<H: Host>(&mut self, host: &mut H, tick: Tick) -> Result<(), String> {
         self.read_config(host);
         for ConfigError { field, value, way_out } in &self.faults {
-            let message = format!(
-                "it is {value}; {way_out}. Until then its last valid value counts, after a start as if it were left out"
-            );
-            host.problem(CONFIG_MAP_KEY, field, &message);
+            let meanwhile = match *field {
+                config::SCHED_FEATURES => "",
+                _ => ". Until then its last valid value counts, after a start as if it were left out",
+            };
+            host.problem(CONFIG_MAP_KEY, field, &format!("it is {value}; {way_out}{meanwhile}"));
         }
         let is_alarmed = tick.cause == Cause::Alarm || !tick.alarms.is_empty();
         let left = self.short_for_usec.saturating_sub(tick.window_usec);
@@ -162,7 +163,8 @@ impl NodeMemory {
                 }
             }
             (None, before) => {
-                host.remark(BATCH, "memory.high", "not decided: free memory or the kernel's watermarks cannot be read");
+                let why = "not decided: free memory, the kernel's watermarks or the tier's memory cannot be read";
+                host.remark(BATCH, "memory.high", why);
                 before.and_then(|(waiting, why)| Some((waiting.after(window_usec)?, why)))
             }
         };
