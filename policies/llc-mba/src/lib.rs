@@ -33,7 +33,7 @@ mod signal;
 mod stepper;
 mod throttle;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qosm_sdk::{Description, Host, Level, Pod, PodId, Policy, Rejection, ResctrlAllocation, Target, Tick};
 
@@ -56,6 +56,8 @@ pub struct LlcMba {
     /// Classes that keep their former shares, and why.
     faults: Vec<(String, String)>,
     pods: BTreeMap<PodId, Tracked>,
+    /// Names of the classes that were defined last.
+    defined: BTreeSet<String>,
     throttle: Throttle,
     report: Report,
     is_restored: bool,
@@ -147,13 +149,22 @@ impl LlcMba {
         Some(self.throttle.spec(be, &self.settings))
     }
 
-    /// Declares the classes first, since a pod can only be assigned to a defined class.
-    fn declare(&self, plan: &Plan, host: &mut impl ResctrlAllocation) {
-        for (class, spec) in &plan.classes {
+    /// Declares the classes first, since a pod can only be assigned to a defined class. Where the processor's classes run out, those count
+    /// that were defined first: QoS classes come before classes of single pods. If a QoS class is new, the latter are left out once, so that
+    /// they are defined anew behind it.
+    fn declare(&mut self, plan: &Plan, host: &mut impl ResctrlAllocation) {
+        let is_of_qos = |name: &str| Class::EACH.iter().any(|class| class.name() == name);
+        let is_new = plan.classes.keys().any(|name| is_of_qos(name) && !self.defined.contains(name));
+        let has_to_wait = is_new && self.defined.iter().any(|name| !is_of_qos(name));
+        let (of_qos, of_pods): (Vec<_>, Vec<_>) = plan.classes.iter().partition(|(name, _)| is_of_qos(name));
+        let of_pods = of_pods.into_iter().filter(|_| !has_to_wait);
+        self.defined.clear();
+        for (class, spec) in of_qos.into_iter().chain(of_pods) {
             let domains: Vec<_> = spec.shares.domains.iter().map(|(id, share)| (*id, *share)).collect();
             host.define_class(class, &spec.shares.all, &domains, &spec.reason);
+            self.defined.insert(class.clone());
         }
-        for (id, class) in &plan.members {
+        for (id, class) in plan.members.iter().filter(|(_, class)| self.defined.contains(*class)) {
             if let Some(tracked) = self.pods.get(id) {
                 host.assign_class(Target::Pod(*id), class, &plan::why(tracked, class));
             }
