@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::compiled::{CompiledProtocol, LayerFields};
-use super::document::Document;
+use super::document::{Document, MAX_DEPTH};
 use super::rules::Violation;
 use super::schema::clip;
 use crate::pod::Pod;
@@ -47,6 +47,11 @@ pub(super) fn read<'p>(
         return None;
     }
     let fields = match Document::parse(text) {
+        Ok(deep) if !deep.is_shallow() => {
+            let what = format!("it is nested deeper than {MAX_DEPTH} levels");
+            problems.push(refusal(pod, key, &what, "say it with fewer braces and brackets"));
+            return None;
+        }
         Ok(Document::Fields(fields)) => fields,
         Ok(other) => {
             let what = format!("`{}` is not a JSON object", clip(&other.into_value().to_string()));

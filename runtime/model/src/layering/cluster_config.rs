@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::ConfigMap;
-use super::document::{Document, take};
+use super::document::{Document, MAX_DEPTH, take};
 use super::known_fields;
 use super::maps::{self, GoodTexts, clusters, consequence, is_slip, outranked, unread};
 use super::rules::hint;
@@ -169,18 +169,6 @@ fn has_field(fields: &Map<String, Value>, path: &str) -> bool {
     }
 }
 
-/// Maximum nesting depth: policies parse the text recursively, on their own stacks.
-const MAX_DEPTH: usize = 64;
-
-fn is_shallow(document: &Document, levels: usize) -> bool {
-    let Some(below) = levels.checked_sub(1) else { return false };
-    match document {
-        Document::Fields(fields) => fields.iter().all(|(_, value)| is_shallow(value, below)),
-        Document::Items(items) => items.iter().all(|item| is_shallow(item, below)),
-        Document::Scalar(_) => true,
-    }
-}
-
 /// Koordinator's keys whose texts have the fields `clusterStrategy` and `nodeStrategies`, and no others. A key of another name may have any
 /// fields, which its policy reads itself.
 const LAYERED: [&str; 4] = ["cpu-burst-config", "resource-qos-config", "resource-threshold-config", "system-config"];
@@ -221,7 +209,7 @@ impl Body {
             return Err(whole("the text is empty".into()));
         }
         let value = Document::parse(text).map_err(|error| whole(format!("it is not JSON ({error})")))?;
-        if !is_shallow(&value, MAX_DEPTH) {
+        if !value.is_shallow() {
             return Err(whole(format!("it is nested deeper than {MAX_DEPTH} levels")));
         }
         let mut fields = match value.clone() {

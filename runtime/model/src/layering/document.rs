@@ -9,6 +9,9 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+/// Maximum nesting depth of configuration: policies parse it recursively, on their own stacks.
+pub(super) const MAX_DEPTH: usize = 64;
+
 /// A JSON value that keeps the order of its fields and repeated names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Document {
@@ -28,6 +31,19 @@ impl Document {
     /// Where and why the text is not JSON. An empty text is an error too.
     pub(super) fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
+    }
+
+    /// Whether it is nested no deeper than [`MAX_DEPTH`].
+    pub(super) fn is_shallow(&self) -> bool {
+        fn within(document: &Document, levels: usize) -> bool {
+            let Some(below) = levels.checked_sub(1) else { return false };
+            match document {
+                Document::Fields(fields) => fields.iter().all(|(_, value)| within(value, below)),
+                Document::Items(items) => items.iter().all(|item| within(item, below)),
+                Document::Scalar(_) => true,
+            }
+        }
+        within(self, MAX_DEPTH)
     }
 
     pub(super) fn is_null(&self) -> bool {

@@ -98,6 +98,18 @@ fn an_annotation_that_is_too_long_is_refused_before_it_is_read() {
 }
 
 #[test]
+fn an_annotation_that_is_nested_too_deep_is_refused_alone() {
+    let layers = built(with_schema(json!({"type": "object", "properties": {"x": {"type": "array"}}}), json!({})), &[]);
+    for (depth, problems) in [(63, 0), (64, 1), (110, 1)] {
+        let text = format!(r#"{{"x": {}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        let effective = layers.for_pod(&annotated("example.com/x", &text));
+        let found = texts(&effective.problems);
+        assert_eq!(found.len(), problems, "{depth}: {found:?}");
+        assert!(found.iter().all(|problem| problem.contains("it is nested deeper than 64 levels")), "{found:?}");
+    }
+}
+
+#[test]
 fn of_very_many_wrong_fields_some_are_reported() {
     let schema = json!({"type": "object", "properties": {"x": {"type": "array", "items": {"type": "integer"}}}});
     let words: Vec<Value> = (0..500).map(|n| json!(format!("w{n}"))).collect();
