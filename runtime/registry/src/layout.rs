@@ -162,12 +162,14 @@ impl Layout {
         self.place(digest).is_file()
     }
 
-    /// Stores a blob.
+    /// Stores a blob. A stored one that was damaged is replaced.
     pub(crate) fn keep(&self, digest: Digest, bytes: &[u8]) -> Result<(), RegistryError> {
-        if self.has(digest) {
+        let place = self.place(digest);
+        let is_there = |there: fs::Metadata| usize::try_from(there.len()) == Ok(bytes.len());
+        if fs::metadata(&place).is_ok_and(is_there) && fs::read(&place).is_ok_and(|there| there == bytes) {
             return Ok(());
         }
-        self.replace(&self.place(digest), bytes)
+        self.replace(&place, bytes)
     }
 
     /// Starts a blob, or continues an interrupted one. Waits while another process fetches it.
@@ -527,6 +529,19 @@ mod tests {
                 let file = File::options().write(true).open(entry.unwrap().path()).unwrap();
                 file.set_modified(SystemTime::now() - GRACE * 2).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn a_damaged_blob_is_replaced_when_it_is_stored_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::create(folder.path()).unwrap();
+        let digest = put(&layout, "demo");
+        let place = layout.place(digest);
+        for damage in [&b"short"[..], &vec![b'x'; fs::read(&place).unwrap().len()]] {
+            fs::write(&place, damage).unwrap();
+            assert_eq!(put(&layout, "demo"), digest);
+            assert_eq!(Digest::of(&fs::read(&place).unwrap()), digest);
         }
     }
 

@@ -149,8 +149,16 @@ impl Source {
         match self {
             Self::Registry { endpoints, chosen } => {
                 let mut all = Vec::new();
-                for endpoint in endpoints.iter().skip(*chosen) {
-                    let found = signatures_at(endpoint, digest).await?;
+                let last = endpoints.len() - 1;
+                for (place, endpoint) in endpoints.iter().enumerate().skip(*chosen) {
+                    let found = match signatures_at(endpoint, digest).await {
+                        Ok(found) => found,
+                        Err(error) if place == last => return Err(error),
+                        Err(error) => {
+                            tracing::warn!(mirror = %endpoint.reference, %error, "signatures: trying the next registry");
+                            continue;
+                        }
+                    };
                     let is_signed = found.iter().any(SignatureManifest::is_signature);
                     all.extend(found);
                     // A mirror may have copied other referrers, but not the signatures.
@@ -216,8 +224,11 @@ impl Source {
                 let mut fetched = Err(not_found(what, String::new()));
                 for endpoint in endpoints.iter().skip(*chosen) {
                     fetched = fetch_from(endpoint, into, digest, size, what, progress).await;
-                    if !matches!(fetched, Err(RegistryError::NotFound { .. })) {
-                        break;
+                    match &fetched {
+                        Ok(()) => break,
+                        Err(error) => {
+                            tracing::debug!(reference = %endpoint.reference, %error, "the blob was not fetched here");
+                        }
                     }
                 }
                 progress.end();

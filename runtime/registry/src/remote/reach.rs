@@ -66,8 +66,9 @@ impl AllowedAddresses {
     fn sift(&self, name: &str, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refused> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         if self.own.as_deref() == Some(name.as_str()) {
-            // The registry's own name may resolve to loopback.
-            if addresses.iter().any(|address| kind(address.ip()) == Kind::Loopback) {
+            // The registry's own name may resolve to loopback. One such address among others does not make it a registry of this machine.
+            let is_loopback = |address: &SocketAddr| kind(address.ip()) == Kind::Loopback;
+            if !addresses.is_empty() && addresses.iter().all(is_loopback) {
                 self.is_here.store(true, Ordering::Relaxed);
             }
             return Ok(addresses);
@@ -202,7 +203,10 @@ mod tests {
             assert_eq!(reach.sift("evil.example.com", vec![at(inside), at("192.0.2.1")]).unwrap(), [at("192.0.2.1")]);
             assert_eq!(reach.sift("PROXY.corp.", vec![at(inside)]).unwrap(), [at(inside)], "the operator's own");
         }
-        assert_eq!(reach.sift("r.io", vec![at("127.0.0.1")]).unwrap(), [at("127.0.0.1")], "the registry itself");
+        let both = [at("192.0.2.1"), at("127.0.0.1")];
+        assert_eq!(reach.sift("r.io", both.to_vec()).unwrap(), both, "the registry itself");
+        assert!(reach.sift("auth.r.io", vec![at("127.0.0.1")]).is_err(), "it is not only here");
+        assert_eq!(reach.sift("r.io", vec![at("127.0.0.1")]).unwrap(), [at("127.0.0.1")]);
         assert_eq!(reach.sift("auth.r.io", vec![at("127.0.0.1")]).unwrap(), [at("127.0.0.1")], "it is here");
         assert!(reach.sift("auth.r.io", vec![at("169.254.1.1")]).is_err());
     }

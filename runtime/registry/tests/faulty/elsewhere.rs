@@ -97,6 +97,22 @@ async fn a_blob_that_a_mirror_left_behind_comes_from_the_registry_itself() {
 }
 
 #[tokio::test]
+async fn a_mirror_that_fails_after_the_manifest_is_left_for_the_registry_itself() {
+    let (origin, mirror, mut node, reference) = mirrored().await;
+    mirror.put("copies/of/demo", "1", &policy());
+    mirror.wrong("blobs/", usize::MAX, Fault::status(403));
+    node.check_pull(&reference, &policy()).await;
+    assert_eq!(origin.gets("blobs/").len(), 2);
+
+    let key = Key::new("release", 1);
+    origin.put("demo", &format!("sha256-{}.sig", policy().digest().hex()), &key.legacy(policy().digest()));
+    node.trust(vec![key.rule(&origin.named("demo"))]);
+    mirror.wrong("referrers/", usize::MAX, Fault::status(403));
+    mirror.wrong("sha256-", usize::MAX, Fault::status(403));
+    node.check_pull(&reference, &policy()).await;
+}
+
+#[tokio::test]
 async fn signatures_that_a_mirror_left_behind_are_asked_for_at_the_registry_itself() {
     let (origin, mirror, mut node, reference) = mirrored().await;
     mirror.put("copies/of/demo", "1", &policy());
