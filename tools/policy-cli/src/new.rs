@@ -14,11 +14,12 @@ mod trees {
 }
 
 /// Names that are not valid for a crate, and those of crates that a project uses.
-const RUST_WORDS: [&str; 50] = [
+const RUST_WORDS: [&str; 58] = [
     "abstract", "alloc", "as", "async", "await", "become", "box", "break", "const", "continue", "core", "crate", "do",
-    "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "if", "impl", "in", "let", "loop", "macro",
-    "match", "mod", "move", "mut", "pub", "qosm-sdk", "ref", "return", "schemars", "self", "serde", "static", "std",
-    "struct", "super", "test", "trait", "true", "type", "unsafe", "use", "where", "while",
+    "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro",
+    "match", "mod", "move", "mut", "override", "priv", "pub", "qosm-sdk", "ref", "return", "schemars", "self", "serde",
+    "static", "std", "struct", "super", "test", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+    "virtual", "where", "while", "yield",
 ];
 
 /// Maximum length of a policy's name.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::bail;
 use qosm_build::Project;
 use qosm_engine::{BundleError, Engine, EngineError, Module};
 use qosm_model::protocol::Description;
@@ -23,7 +24,13 @@ impl Subject {
         if folder.is_dir() {
             return Self::build(folder, &args.toolchain);
         }
-        let (place, wasm, _) = module(&args.subject, args.module_dir.as_deref(), &args.registry)?;
+        let (place, wasm, artefact) = module(&args.subject, args.module_dir.as_deref(), &args.registry)?;
+        // Whoever has rules wants no module to run that they refuse, be it for a test.
+        if let Some(refused) = artefact.and_then(|artefact| artefact.verification.refused) {
+            bail!(
+                "{place} is not trusted and is not run: {refused}; `qosm policy inspect` shows what is known about it"
+            )
+        }
         Ok(Self { place, wasm, project: None })
     }
 
