@@ -226,9 +226,9 @@ impl Source {
                     fetched = fetch_from(endpoint, into, digest, size, what, progress).await;
                     match &fetched {
                         Ok(()) => break,
-                        Err(error) => {
-                            tracing::debug!(reference = %endpoint.reference, %error, "the blob was not fetched here");
-                        }
+                        // A mirror may lack it.
+                        Err(RegistryError::NotFound { .. }) => {}
+                        Err(error) => tracing::warn!(reference = %endpoint.reference, %error, "blob not fetched"),
                     }
                 }
                 progress.end();

@@ -88,6 +88,8 @@ impl Groups {
             match self.read(&join(&directory, "tasks")) {
                 Ok(text) => threads.extend(ids(text.as_bytes())),
                 Err(error) if error.is_gone() => {}
+                // The kernel takes all modes off the files of a group that locks a part of the cache: such a group has no threads.
+                Err(ResctrlError::Read { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(error) => return Err(error),
             }
         }
