@@ -31,6 +31,8 @@ pub(crate) struct Cpusets {
     has_changed: bool,
     /// Number of changes of any cpuset.
     changes: u64,
+    /// Whether the CPUs that containers have exclusively may have changed.
+    has_exclusive_changed: bool,
     /// Whether the current step is a tick's: due cpusets are read in ticks only.
     pub(crate) is_tick: bool,
 }
@@ -44,6 +46,11 @@ impl Cpusets {
     /// Number of changes of any cpuset so far.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Whether the CPUs that containers have exclusively may have changed since the last call.
+    pub(crate) fn take_exclusive_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_exclusive_changed)
     }
 
     /// CPUs that no pod may use, and how often this set has changed.
@@ -61,26 +68,29 @@ impl Cpusets {
         if self.sets.remove(&target).is_some() {
             self.has_changed = true;
             self.changes = self.changes.wrapping_add(1);
+            self.has_exclusive_changed = true;
         }
         if let Target::Container(container) = target {
             self.young.retain(|(young, _)| *young != container);
         }
     }
 
-    fn note(&mut self, target: Target, cpus: Option<Vec<u32>>) {
+    /// Notes a cpuset. Returns whether it has changed.
+    fn note(&mut self, target: Target, cpus: Option<Vec<u32>>) -> bool {
         let known = self.sets.get(&target);
         if known.map(Arc::as_ref) == cpus.as_deref() {
-            return;
+            return false;
         }
         self.has_changed = true;
         self.changes = self.changes.wrapping_add(1);
         let Some(cpus) = cpus else {
             self.sets.remove(&target);
-            return;
+            return true;
         };
         // Most containers share one set.
         let same = self.sets.values().find(|known| ***known == *cpus).map(Arc::clone);
         self.sets.insert(target, same.unwrap_or_else(|| cpus.into()));
+        true
     }
 }
 
@@ -149,14 +159,18 @@ impl Cpusets {
             Err(_) => return None,
         };
         let exclusive = self.exclusive_cpus(host, pods, id, cpus.as_deref());
-        self.note(Target::Container(id), cpus);
+        let has_moved = self.note(Target::Container(id), cpus);
         // CPUs that a policy chose are not exclusive, even if their number is what the container asks for.
         if is_narrowed(Target::Container(id)) {
             return None;
         }
         let (entry, place) = pods.owner(id)?;
         let pod = entry.id;
-        if entry.containers.get(place).is_none_or(|known| known.exclusive_cpus == exclusive) {
+        let known = entry.containers.get(place)?.exclusive_cpus;
+        if known != exclusive || (has_moved && known.is_some()) {
+            self.has_exclusive_changed = true;
+        }
+        if known == exclusive {
             return None;
         }
         if let Some(known) = pods.get_mut(pod).and_then(|entry| entry.containers.get_mut(place)) {

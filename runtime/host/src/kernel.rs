@@ -252,9 +252,10 @@ impl Backend for Kernel {
         // Linux 6.16 and later skip the reclaim for an `O_NONBLOCK` descriptor; earlier kernels ignore the flag, and the thread waits.
         let file = self.open_to_write(area, path, OFlags::NONBLOCK)?;
         let fall = match lowering {
-            Some(Lowering { path, usage, to, beyond }) => {
-                let directory = self.area(area)?.open_dir(&path)?;
-                Some(Fall { usage: directory.open(usage)?.into_std(), directory, to, beyond })
+            Some(Lowering { path: group, usage, to, beyond }) => {
+                let directory = self.area(area)?.open_dir(&group)?;
+                let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                Some(Fall { usage: directory.open(usage)?.into_std(), directory, name, to, beyond })
             }
             None => None,
         };
@@ -423,6 +424,8 @@ struct Job {
 /// Files and limits for lowering a bound below current use.
 struct Fall {
     directory: Dir,
+    /// Name of the bound's file.
+    name: String,
     usage: File,
     to: Bytes,
     beyond: Beyond,
@@ -453,6 +456,10 @@ impl Lowered for Falling<'_> {
         let mut options = OpenOptions::new();
         let mut file = self.fall.directory.open_with(RECLAIM, options.write(true))?;
         file.write(amount.0.to_string().as_bytes()).map(drop)
+    }
+
+    fn present(&mut self) -> io::Result<Option<Bytes>> {
+        Ok(parse::number(&self.fall.directory.read(&self.fall.name)?).map(Bytes))
     }
 
     fn bound(&mut self, bound: Bytes) -> io::Result<()> {

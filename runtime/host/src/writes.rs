@@ -75,7 +75,8 @@ impl Writes {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 events_seen.has_gap = true;
             } else if event.events().contains(ReadFlags::IGNORED) {
-                self.targets.remove(&event.wd());
+                // The directory is gone. Another one may have taken its place, in which nothing is set.
+                events_seen.written.extend(self.targets.remove(&event.wd()));
             } else if let (Some(name), Some(&target)) = (event.file_name(), self.targets.get(&event.wd())) {
                 if is_knob(name.to_bytes()) {
                     events_seen.written.insert(target);

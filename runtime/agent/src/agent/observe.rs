@@ -144,7 +144,12 @@ impl Agent {
             self.host.begin_tick();
             let Self { host, pods, run, ledger, .. } = self;
             let is_narrowed = |target| ledger.held().holds_cpus(target);
-            for pod in self.cpusets.read_due(host, pods, &run.agent, &is_narrowed, self.ticks) {
+            let changed = self.cpusets.read_due(host, pods, &run.agent, &is_narrowed, self.ticks);
+            if self.cpusets.take_exclusive_changed() {
+                // Sets in force lose CPUs that have become exclusive, and get back those that no longer are.
+                ledger.touch_cpu_sets();
+            }
+            for pod in changed {
                 self.policies.pod_changed(pod, &self.pods);
             }
         }

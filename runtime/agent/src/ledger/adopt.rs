@@ -123,9 +123,9 @@ impl Ledger {
         self.orphans.extend(there);
     }
 
-    /// At the agent's end, if the pods are not known yet: leaves recorded knobs of paused pods as they are.
+    /// At the agent's end, if no cgroup was opened yet: leaves recorded knobs of paused pods as they are.
     pub(crate) fn leave_paused_orphans(&mut self, inputs: &Inputs<'_>) {
-        if inputs.pods.len() > 0 || self.is_settled || inputs.pods.are_pauses_ended() {
+        if self.is_settled || inputs.pods.are_pauses_ended() {
             return;
         }
         let paused = &self.paused_cgroups;

@@ -131,6 +131,7 @@ impl Ledger {
             reason: "this kernel may livelock: the baseline comes back".into(),
             restores: true,
             guarded: None,
+            is_refused: true,
         })
     }
 
@@ -180,7 +181,7 @@ impl Ledger {
         match host.read(key.0, key.1) {
             // A slow write under way shows a value in between.
             Ok(found)
-                if !held.pending
+                if held.pending.is_none()
                     && found != held.written
                     && found != held.baseline
                     && !row(key.1).is_left_by_mask(held.written, found) =>
@@ -246,6 +247,7 @@ impl Ledger {
                 return self.target_gone(host, planned.target, out);
             }
             Err(error) => {
+                self.note_reached(host, inputs, planned, resolved, clamp);
                 if !self.held.contains_key(&key)
                     && let Some(cgroup) = host.attached_path(planned.target)
                 {
@@ -267,7 +269,9 @@ impl Ledger {
         );
         inputs.metrics.write(planned.knob, &resolved.policy);
         out.decisions.push(decision);
-        self.refusals.remove(&key);
+        if !pending {
+            self.accepted(key, resolved);
+        }
         if resolved.restores && !pending {
             if let Some(held) = self.held.remove(&key) {
                 self.journal_deletions.push((planned.knob, held.cgroup));
@@ -280,7 +284,8 @@ impl Ledger {
             // If the kernel shows the baseline after a write of another value, another program reset the knob before it was read back:
             // the next read-back handles that as drift.
             let written = if shown == known { planned.to } else { shown };
-            (held.baseline, held.written, held.pending) = (baseline, written, pending);
+            (held.baseline, held.written) = (baseline, written);
+            held.pending = pending.then_some(resolved.wanted.value);
             if row(planned.knob).slow && !pending {
                 self.update_record(host, key);
             }
@@ -290,6 +295,36 @@ impl Ledger {
         }
         if let Some(masked) = row(planned.knob).masks() {
             self.follow_mask(host, planned.target, masked);
+        }
+    }
+
+    /// Forgets a refusal once the knob has its value, unless this value stands for one that is refused.
+    pub(super) fn accepted(&mut self, key: (Target, Knob), resolved: &Resolved) {
+        if !resolved.is_refused {
+            self.refusals.remove(&key);
+        }
+    }
+
+    /// A bound that is lowered in steps may have changed when the write fails: what it reached is qosm's, and is held.
+    fn note_reached(
+        &mut self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        planned: &HostStep,
+        resolved: &Resolved,
+        clamp: Option<&Clamp>,
+    ) {
+        let key = (planned.target, planned.knob);
+        if !row(planned.knob).slow {
+            return;
+        }
+        let Some(reached) = host.read(key.0, key.1).ok().filter(|found| *found != planned.from) else { return };
+        if !self.held.contains_key(&key) {
+            self.acquire(host, inputs, resolved, planned.from, clamp);
+        }
+        if let Some(held) = self.held.get_mut(&key) {
+            (held.written, held.pending) = (reached, None);
+            self.update_record(host, key);
         }
     }
 
@@ -333,14 +368,14 @@ impl Ledger {
         clamp: Option<&Clamp>,
     ) {
         let key = (resolved.wanted.target, resolved.wanted.knob);
-        self.refusals.remove(&key);
+        self.accepted(key, resolved);
         if resolved.restores {
             if let Some(held) = self.held.remove(&key) {
                 self.journal_deletions.push((key.1, held.cgroup));
             }
         } else {
             let held = self.acquire(host, inputs, resolved, value, clamp);
-            (held.written, held.pending) = (value, false);
+            (held.written, held.pending) = (value, None);
             // A cgroup that appeared under a narrowed group has the value without a write, and still needs a record of its baseline.
             if self.followers.contains(&key) {
                 self.update_record(host, key);
@@ -395,7 +430,7 @@ impl Ledger {
         for (target, knob, result) in host.finished() {
             let key = (target, knob);
             let Some(held) = self.held.get_mut(&key) else { continue };
-            held.pending = false;
+            let wanted = held.pending.take();
             match result {
                 Ok(shown) => {
                     held.written = shown;
@@ -405,16 +440,23 @@ impl Ledger {
                     self.target_gone(host, target, out);
                     continue;
                 }
+                // It is tried again with the other refused ones.
                 Err(error) => {
-                    let (policy, wanted) = (Arc::clone(&held.policy), held.written);
+                    let (policy, wanted) = (Arc::clone(&held.policy), wanted.unwrap_or(held.written));
                     // The value that the write reached counts as qosm's.
                     if let Ok(found) = host.read(target, knob) {
                         held.written = found;
                     }
+                    self.update_record(host, key);
                     let why = chain(&error);
                     inputs.metrics.refusal(knob, error.errno_name());
-                    self.note_refusal(target, knob, Refusal::new(wanted, &policy, &why, inputs.now.wall));
-                    out.notify(inputs.pods, target, "KnobRefused", why);
+                    if self.note_refusal(target, knob, Refusal::new(wanted, &policy, &why, inputs.now.wall)) {
+                        out.notify(inputs.pods, target, "KnobRefused", why);
+                    }
+                    let now = self.resolve(host, inputs, target, knob);
+                    if now.is_some_and(|resolved| resolved.wanted.value == wanted) {
+                        continue;
+                    }
                 }
             }
             // The lease may have changed or been released meanwhile.

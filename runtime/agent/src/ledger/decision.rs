@@ -68,6 +68,7 @@ pub(super) fn of_denied(host: &Host, inputs: &Inputs<'_>, target: Target, knob: 
         reason: Arc::clone(&lease.reason),
         restores: false,
         guarded: None,
+        is_refused: false,
     };
     of_value(host, inputs, (target, knob), None, lease.value, &resolved)
 }

@@ -168,7 +168,7 @@ impl Ledger {
     fn verify_knob(&mut self, host: &mut Host, inputs: &Inputs<'_>, key: Key, out: &mut Applied) -> bool {
         let (target, knob) = key;
         let Some(held) = self.held.get(&key) else { return false };
-        if held.pending {
+        if held.pending.is_some() {
             return false;
         }
         let (baseline, written) = (held.baseline, held.written);
@@ -259,9 +259,11 @@ impl Ledger {
             return false;
         }
         // A kubelet that resizes a pod again and again does not contest the knob: it writes another value each time.
-        let is_same = !is_tier && held.is_repaired_within(inputs.now.wall, ONE_RESET_MILLIS);
+        let at_once = if matches!(target, Target::Tier(_)) { ONE_SYNC_MILLIS } else { ONE_RESET_MILLIS };
+        let is_same = !is_tier && held.is_repaired_within(inputs.now.wall, at_once);
         let is_fight = !is_same && (writer == Writer::Reset || is_tier) && held.is_fought_over(inputs.now.wall);
-        let is_sync = is_fight && is_tier && !covers && held.is_synced_over(inputs.now.wall);
+        // The kubelet writes its tiers once a minute, and systemd then all properties of the slice.
+        let is_sync = is_fight && matches!(target, Target::Tier(_)) && !covers && held.is_synced_over(inputs.now.wall);
         let is_fight = is_fight && !is_sync;
         let name = if is_tier { format!("{knob} of the tier") } else { knob.to_string() };
         let (kind, message) = match writer {
@@ -282,7 +284,12 @@ impl Ledger {
                 "sync",
                 format!(
                     "something sets {name} to {found} over qosm's {wanted} about once a minute, as the kubelet does with its tiers; qosm \
-                     puts its own back each time, since {found} does not cover what the groups in it hold"
+                     puts its own back each time{}",
+                    if is_tier {
+                        format!(", since {found} does not cover what the groups in it hold")
+                    } else {
+                        String::new()
+                    }
                 ),
             ),
             Writer::Kubelet if is_tier => (
@@ -315,7 +322,7 @@ impl Ledger {
                 self.contested.insert(key);
             }
         } else {
-            held.repaired(inputs.now.wall, is_tier);
+            held.repaired(inputs.now.wall, matches!(target, Target::Tier(_)));
             if is_sync {
                 held.is_synced = true;
                 self.contested.insert(key);

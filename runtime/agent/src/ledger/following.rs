@@ -48,6 +48,7 @@ impl Left {
             reason: self.why.into(),
             restores: false,
             guarded: None,
+            is_refused: false,
         }
     }
 }

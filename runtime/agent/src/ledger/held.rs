@@ -17,8 +17,8 @@ pub(crate) struct HeldKnob {
     pub(crate) cgroup: String,
     pub(crate) policy: Arc<str>,
     pub(crate) since: Timestamp,
-    /// The last write is still under way.
-    pub(crate) pending: bool,
+    /// What the last write is to set, while that is under way.
+    pub(crate) pending: Option<Value>,
     /// Another program wrote the knob; qosm leaves it alone until then.
     pub(crate) hands_off_until: Option<Timestamp>,
     /// Describes the last foreign write.
@@ -53,7 +53,7 @@ impl HeldKnob {
             cgroup,
             policy,
             since,
-            pending: false,
+            pending: None,
             hands_off_until: None,
             drift: None,
             rewrites: VecDeque::new(),

@@ -37,7 +37,7 @@ impl Ledger {
             let key = (wanted.target, wanted.knob);
             if !is_planned && let (Some(resolved), Some(held)) = (resolved(wanted), self.held.get_mut(&key)) {
                 held.policy = Arc::clone(&resolved.policy);
-                self.refusals.remove(&key);
+                self.accepted(key, resolved);
             }
             is_planned
         });
@@ -48,7 +48,7 @@ impl Ledger {
     fn is_in_force(&self, resolved: &Resolved) -> bool {
         let Wanted { target, knob, value } = resolved.wanted;
         let Some(held) = self.held.get(&(target, knob)) else { return false };
-        if resolved.restores || resolved.guarded.is_some() || held.pending || held.hands_off_until.is_some() {
+        if resolved.restores || resolved.guarded.is_some() || held.pending.is_some() || held.hands_off_until.is_some() {
             return false;
         }
         match &held.adjusted {

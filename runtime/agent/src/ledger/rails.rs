@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use qosm_host::knob_table::{Encoding, Group, row};
+use qosm_host::knob_table::{CPU_LIST, Encoding, Group, row};
 use qosm_host::{Host, HostError, Wanted};
 use qosm_model::cpus::CpuSet;
 use qosm_model::knob::{Knob, Target, Value};
@@ -68,7 +68,8 @@ impl Ledger {
                 let (of, what) = match baseline {
                     Value::Number(baseline) => (baseline, format!("the baseline {baseline}")),
                     _ => {
-                        let all = number(u64::from(host.cpus()).saturating_mul(PERIOD));
+                        let period = self.quotas.get(target).map_or(PERIOD, |bandwidth| bandwidth.period.0);
+                        let all = number(u64::from(host.cpus()).saturating_mul(period));
                         (all, format!("the node's CPUs, {all}, since the baseline is {baseline}"))
                     }
                 };
@@ -133,6 +134,13 @@ impl Ledger {
         }
     }
 
+    /// Marks all sets of CPUs to be resolved again: CPUs have become exclusive to a container, or no longer are.
+    pub(crate) fn touch_cpu_sets(&mut self) {
+        let sets = self.leases.held().filter(|(_, knob, _)| *knob == CPU_LIST).map(|(target, knob, _)| (target, knob));
+        let sets: Vec<_> = sets.collect();
+        self.dirty.extend(sets);
+    }
+
     /// The CPUs that the kubelet's static CPU manager gave to single containers. CPUs that qosm itself set are not among them.
     fn exclusive_cpus(&self, host: &mut Host, inputs: &Inputs<'_>) -> Vec<Exclusive> {
         let mut exclusive = Vec::new();
@@ -179,7 +187,7 @@ impl Ledger {
         }
         let baseline = self.held.get(&(target, knob))?.baseline;
         let wanted = Wanted { target, knob, value: baseline };
-        Some(Resolved { wanted, policy, reason, restores: false, guarded: Some((value, why)) })
+        Some(Resolved { wanted, policy, reason, restores: false, guarded: Some((value, why)), is_refused: true })
     }
 }
 

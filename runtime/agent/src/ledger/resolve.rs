@@ -36,7 +36,7 @@ impl Ledger {
                 self.note_refusal(target, knob, refusal);
             }
             // A knob that is held from before is restored.
-            return self.restoring(target, knob);
+            return self.restoring(target, knob).map(|resolved| Resolved { is_refused: true, ..resolved });
         }
         let asked = self.leases.effective(target, knob).map(|lease| host.as_held(knob, lease.value));
         let composed =
@@ -64,6 +64,7 @@ impl Ledger {
                 reason: Arc::clone(&other.reason),
                 restores: false,
                 guarded: waiting.map(|lease| (lease.value, why())),
+                is_refused: false,
             });
         }
         let railed = ruled.and_then(|value| self.guarded(host, inputs, target, knob, value).ok());
@@ -75,6 +76,7 @@ impl Ledger {
                 reason: Arc::clone(&lease.reason),
                 restores: false,
                 guarded,
+                is_refused: false,
             };
             return Some(match self.left_from_above(host, inputs, (target, knob), Some(value)) {
                 Some(left) => left.over(value, resolved),
@@ -100,7 +102,7 @@ impl Ledger {
             let held = self.held.get(&(target, knob));
             held.is_some_and(|held| {
                 // At the agent's end the baseline is queued behind a write that is still under way.
-                let is_busy = held.pending && !(self.is_ending && held.written != held.baseline);
+                let is_busy = held.pending.is_some() && !(self.is_ending && held.written != held.baseline);
                 let is_others = !self.is_ending && held.hands_off_until.is_some_and(|until| inputs.now.wall < until);
                 is_busy || is_others
             })
@@ -118,6 +120,7 @@ impl Ledger {
             reason: "released: the baseline comes back".into(),
             restores: true,
             guarded: None,
+            is_refused: false,
         })
     }
 

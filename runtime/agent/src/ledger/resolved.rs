@@ -17,6 +17,8 @@ pub(crate) struct Resolved {
     pub(crate) restores: bool,
     /// What the policy asked for, and why the value is another; `None` if it is not.
     pub(crate) guarded: Option<(Value, String)>,
+    /// Whether the policy's value is refused, and this one is the baseline instead.
+    pub(crate) is_refused: bool,
 }
 
 /// Converts a number of the kernel's to a knob's value; saturates at `i64::MAX`.

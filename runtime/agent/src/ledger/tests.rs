@@ -7,6 +7,7 @@ mod drift;
 mod following;
 mod identities;
 mod journal;
+mod lowering;
 mod node;
 mod order;
 mod release;

@@ -38,7 +38,7 @@ impl Ledger {
             let is_paused = pods.of(target).is_some_and(|entry| entry.access == Access::Paused);
             let (outcome, why) = match self.refusals.get(&(target, knob)) {
                 _ if is_paused => (LEFT, "the pod is paused".to_owned()),
-                _ if held.pending => (UNDER_WAY, "the kernel has not finished".to_owned()),
+                _ if held.pending.is_some() => (UNDER_WAY, "the kernel has not finished".to_owned()),
                 Some(refusal) => (FAILED, refusal.why.clone()),
                 None => (FAILED, "it was not come to".to_owned()),
             };

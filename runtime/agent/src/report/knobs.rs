@@ -33,7 +33,7 @@ impl View<'_> {
         let paused = self.pods.of(target).is_some_and(|entry| entry.access == Access::Paused);
         let state = match held {
             _ if paused => "paused",
-            Some(held) if held.pending => "pending",
+            Some(held) if held.pending.is_some() => "pending",
             Some(held) if held.hands_off_until.is_some() => "drifted",
             _ if winner.is_none() => "releasing",
             _ => "held",

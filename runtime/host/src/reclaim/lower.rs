@@ -19,6 +19,8 @@ pub(crate) trait Lowered {
     fn usage(&mut self) -> io::Result<Bytes>;
     /// Writes `memory.reclaim`; returns any error if the file does not exist.
     fn reclaim(&mut self, amount: Bytes) -> io::Result<()>;
+    /// The bound in force; `None` if there is none.
+    fn present(&mut self) -> io::Result<Option<Bytes>>;
     /// Writes the bound.
     fn bound(&mut self, bound: Bytes) -> io::Result<()>;
     /// Whether a newer value is waiting to be written, so that this one need not be reached.
@@ -30,7 +32,7 @@ pub(crate) trait Lowered {
 /// Lowers a bound. First reclaims the memory in parts under the old bound, so that no process is throttled. For memory
 /// that cannot be reclaimed (it is in use, or grows as fast), lowers the bound in steps until `to`, unless a newer
 /// value supersedes it. A bound above which the kernel kills processes is never set below the memory in use: it falls
-/// to one step above that.
+/// to one step above that, and stays where it is if it is lower already: it may be the kubelet's.
 ///
 /// # Errors
 ///
@@ -50,8 +52,9 @@ pub(crate) fn lower(group: &mut impl Lowered, to: Bytes, beyond: Beyond) -> io::
     }
     let mut bound = group.usage()?.0;
     if beyond == Beyond::Kills && bound > to.0 {
-        if !group.is_superseded() {
-            group.bound(Bytes(bound.saturating_add(part)))?;
+        let next = Bytes(bound.saturating_add(part));
+        if !group.is_superseded() && group.present()?.is_none_or(|present| next < present) {
+            group.bound(next)?;
         }
         return Err(Errno::BUSY.into());
     }
@@ -74,6 +77,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     struct Toy {
+        present: Option<u64>,
         usage: u64,
         fixed: u64,
         reclaims: usize,
@@ -92,6 +96,9 @@ mod tests {
             self.usage -= given;
             if given < amount.0 { Err(Errno::AGAIN.into()) } else { Ok(()) }
         }
+        fn present(&mut self) -> io::Result<Option<Bytes>> {
+            Ok(self.present.map(|present| Bytes(present * MIB)))
+        }
         fn bound(&mut self, bound: Bytes) -> io::Result<()> {
             self.bounds.push(bound.0 / MIB);
             Ok(())
@@ -99,6 +106,11 @@ mod tests {
         fn is_superseded(&self) -> bool {
             self.bounds.len() >= self.patience
         }
+    }
+
+    fn toy(usage: u64, fixed: u64) -> Toy {
+        let (usage, fixed) = (usage * MIB, fixed * MIB);
+        Toy { present: None, usage, fixed, reclaims: 0, bounds: Vec::new(), patience: 99 }
     }
 
     #[test]
@@ -110,7 +122,7 @@ mod tests {
             (10, 0, 20, 0, vec![20]),
             (22, 0, 20, 2, vec![20]),
         ] {
-            let mut toy = Toy { usage: usage * MIB, fixed: fixed * MIB, reclaims: 0, bounds: Vec::new(), patience: 99 };
+            let mut toy = toy(usage, fixed);
             lower(&mut toy, Bytes(to * MIB), Beyond::Throttles).unwrap();
             assert_eq!((toy.reclaims, toy.bounds), (reclaims, bounds), "{usage} {fixed} {to}");
         }
@@ -118,13 +130,16 @@ mod tests {
 
     #[test]
     fn a_bound_above_which_the_kernel_kills_never_goes_below_what_is_in_use() {
-        for (usage, fixed, to, bounds, is_done) in [
-            (100, 0, 20, vec![20], true),
-            (100, 100, 20, vec![105], false),
-            (100, 60, 20, vec![65], false),
-            (10, 10, 20, vec![20], true),
+        for (present, usage, fixed, to, bounds, is_done) in [
+            (None, 100, 0, 20, vec![20], true),
+            (None, 100, 100, 20, vec![105], false),
+            (Some(106), 100, 100, 20, vec![105], false),
+            // It would rise.
+            (Some(102), 100, 100, 20, vec![], false),
+            (None, 100, 60, 20, vec![65], false),
+            (None, 10, 10, 20, vec![20], true),
         ] {
-            let mut toy = Toy { usage: usage * MIB, fixed: fixed * MIB, reclaims: 0, bounds: Vec::new(), patience: 99 };
+            let mut toy = Toy { present, ..toy(usage, fixed) };
             let lowered = lower(&mut toy, Bytes(to * MIB), Beyond::Kills);
             assert_eq!((toy.bounds, lowered.is_ok()), (bounds, is_done), "{usage} {fixed} {to}");
         }
@@ -133,7 +148,7 @@ mod tests {
     #[test]
     fn a_superseded_bound_stops_where_it_is() {
         for (patience, reclaims, bounds) in [(0, 0, vec![]), (2, 1, vec![95, 90])] {
-            let mut toy = Toy { usage: 100 * MIB, fixed: 100 * MIB, reclaims: 0, bounds: Vec::new(), patience };
+            let mut toy = Toy { patience, ..toy(100, 100) };
             lower(&mut toy, Bytes(20 * MIB), Beyond::Throttles).unwrap();
             assert_eq!((toy.reclaims, toy.bounds), (reclaims, bounds));
         }

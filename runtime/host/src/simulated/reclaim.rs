@@ -117,6 +117,10 @@ impl Lowered for Falling<'_> {
         self.simulation.write(self.area, &join(&self.lowering.path, RECLAIM), &amount.0.to_string())
     }
 
+    fn present(&mut self) -> io::Result<Option<Bytes>> {
+        self.simulation.bytes(self.area, self.file)
+    }
+
     fn bound(&mut self, bound: Bytes) -> io::Result<()> {
         self.simulation.write(self.area, self.file, &bound.0.to_string())
     }

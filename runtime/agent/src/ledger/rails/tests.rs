@@ -206,3 +206,45 @@ fn a_share_of_the_largest_number_does_not_overflow() {
     assert_eq!(share(i64::MAX, u32::MAX), Value::Number(i64::MAX));
     assert_eq!(share(40_000, 150), Value::Number(60_000));
 }
+
+#[test]
+fn a_set_in_force_loses_cpus_that_become_exclusive_later_and_its_refusal_stays_known() {
+    let cpus = |list: &str| Value::Cpus(list.parse().unwrap());
+    let amounts = json!({"cpu": "2", "memory": "1Gi"});
+    let pinned = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pinned", "namespace": "default", "uid": "pinned"},
+        "spec": {"containers": [{"name": "app", "resources": {"requests": amounts, "limits": amounts}}]},
+        "status": {"phase": "Running", "qosClass": "Guaranteed"},
+    });
+    let facts = json!({
+        "host": {"cgroup": "v2", "driver": "cgroupfs", "cpus": 8, "memory": "32Gi"},
+        "pods": [pinned, pod("default", "batch", "BestEffort")],
+    });
+    let mut agent = agent_of(json!({}), facts);
+    let id = agent.pods().iter().find(|entry| entry.pod.name == "pinned").unwrap().containers[0].id;
+    let path = agent.view().host.attached_path(Target::Container(id)).unwrap().to_owned();
+    let key = (BEST_EFFORT, Knob::CpusetCpus);
+    let holder = qosm_model::lease::Holder { policy: "a".into(), priority: qosm_model::lease::Priority(1) };
+    agent.with_ledger(Now::default(), |ledger, _, inputs| ledger.lease(&holder, key, cpus("1-4"), inputs.now.wall));
+    for (own, expected, is_refused) in
+        [("0-7", "1-4", false), ("2-3", "1,4", false), ("4-5", "1-3", false), ("0-7", "1-4", false)]
+    {
+        agent.host_mut().simulated_mut().unwrap().overwrite(&path, "cpuset.cpus.effective", own).unwrap();
+        for _ in 0..20 {
+            agent.step(Now::default());
+        }
+        let (value, refusals) = agent.with_ledger(Now::default(), |ledger, host, _| {
+            (host.read(key.0, key.1).unwrap(), ledger.refusals().contains_key(&key))
+        });
+        assert_eq!((value, refusals), (cpus(expected), is_refused), "{own}");
+    }
+    agent.with_ledger(Now::default(), |ledger, _, inputs| ledger.lease(&holder, key, cpus("2-3"), inputs.now.wall));
+    agent.host_mut().simulated_mut().unwrap().overwrite(&path, "cpuset.cpus.effective", "2-3").unwrap();
+    for _ in 0..20 {
+        agent.step(Now::default());
+    }
+    agent.with_ledger(Now::default(), |ledger, host, _| {
+        assert!(ledger.refusals().contains_key(&key), "{:?}", host.read(key.0, key.1));
+        assert_eq!(host.read(key.0, key.1).unwrap(), ledger.held().get(&key).unwrap().baseline);
+    });
+}

@@ -270,6 +270,24 @@ mod tiers {
     }
 
     #[test]
+    fn a_tiers_quota_that_is_synced_each_minute_is_put_back_each_time() {
+        const QUOTA: Key = (Target::Tier(Tier::BestEffort), Knob::CfsQuota);
+        let mut env = Env::new();
+        env.config.drift.verify_over_ticks = 1;
+        env.host.create("kubepods/besteffort").unwrap();
+        env.ledger.open_cgroup(&mut env.host, QUOTA.0, "kubepods/besteffort").unwrap();
+        env.lease("a", 1, QUOTA, n(200_000));
+        env.apply();
+        for _ in 0..60 {
+            env.write("kubepods/besteffort", "cpu.max", "max 100000");
+            env.tick();
+            assert_eq!(env.value(QUOTA), n(200_000));
+            env.later(59);
+        }
+        assert_eq!(env.ledger.contests().count(), 1, "a problem as long as it lasts");
+    }
+
+    #[test]
     fn a_tier_that_is_written_over_all_the_time_is_left_alone() {
         let mut env = held_over(0);
         for _ in 0..20 {
