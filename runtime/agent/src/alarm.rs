@@ -106,10 +106,11 @@ impl AlarmState {
     }
 
     /// Sends start alarms for containers whose cgroups have just been opened.
-    pub(crate) fn started(&mut self, targets: &[Target], policies: &mut Policies, now: Now) {
+    pub(crate) fn started(&mut self, targets: &[Target], policies: &mut Policies, metrics: &Metrics, now: Now) {
         self.is_stale = true;
         for &target in targets {
             if let Target::Container(_) = target {
+                metrics.alarm(&Trigger::ContainerStarted);
                 let alarm = Alarm { trigger: Trigger::ContainerStarted, target: Some(target) };
                 let fired = Fired { alarm, after_rest: false };
                 policies.receive_start(fired, now);

@@ -37,7 +37,9 @@ pub struct Recorder {
     lines: SyncSender<String>,
     earlier: Readings,
     last: Option<Now>,
+    /// Pods as last written, and those that the next line leads to.
     pods: BTreeMap<String, serde_json::Value>,
+    next_pods: Option<BTreeMap<String, serde_json::Value>>,
     node: qosm_model::pod::Node,
     changed: Option<TickLine>,
     /// Cpusets as last written, and how often they had changed by then.
@@ -68,6 +70,7 @@ impl Recorder {
             earlier: Readings::default(),
             last: None,
             pods,
+            next_pods: None,
             node: view.sources.node.clone(),
             changed: None,
             cpusets: BTreeMap::new(),
@@ -106,7 +109,7 @@ impl Recorder {
         let upserted =
             now.iter().filter(|(key, pod)| self.pods.get(*key) != Some(pod)).map(|(_, pod)| pod.clone()).collect();
         let removed = self.pods.keys().filter(|key| !now.contains_key(*key)).cloned().collect();
-        self.pods = now;
+        self.next_pods = Some(now);
         let node = &view.sources.node;
         // A change that is not in any line yet is written now.
         let is_unwritten = self.changed.take().is_some_and(|line| line.node_object.is_some());
@@ -149,14 +152,15 @@ impl Recorder {
     /// Writes the line of one tick. Returns `false` if the client is gone or too slow.
     pub fn step(&mut self, agent: &Agent, step: &Step, now: Now) -> bool {
         let view = &agent.view();
-        let cpusets = self.changed_cpusets(view);
         // The first step only gives the counters to begin with.
         let Some(last) = self.last.replace(now) else {
             self.earlier = step.readings.clone();
             return true;
         };
+        let cpusets = self.changed_cpusets(view);
         let columns = step.readings.since(&self.earlier);
         let mut tick = self.changed.take().unwrap_or_default();
+        self.pods = self.next_pods.take().unwrap_or_else(|| std::mem::take(&mut self.pods));
         let window = now.monotonic.0.saturating_sub(last.monotonic.0);
         (tick.window_millis, tick.window_micros) = (window / 1000, window % 1000);
         tick.late_micros = now.late.0;
@@ -362,8 +366,14 @@ fn host_facts(view: &View<'_>) -> HostFacts {
     };
     let alibaba = facts.has_watermarks();
     let lacks_reclaim = !alibaba && !view.host.reclaims_in_software();
+    let of_cpu = facts.controllers.iter().find(|fact| fact.controller == Controller::Cpu);
+    let burst = match of_cpu.and_then(|fact| fact.version) {
+        Some(CgroupVersion::V1) => "cpu.cfs_burst_us",
+        _ => "cpu.max.burst",
+    };
     let missing = [
         (lacks_reclaim, "memory.reclaim"),
+        (facts.lacks_burst(), burst),
         (facts.lacks_idle(), "cpu.idle"),
         (alibaba && facts.lacks_identities(), "cpu.bvt_warp_ns"),
     ];
@@ -388,7 +398,7 @@ fn host_facts(view: &View<'_>) -> HostFacts {
         kernel_release: facts.kernel_release.filter(|_| facts.memory_high_livelocks),
         missing_files,
         extra_files: Vec::new(),
-        cpus: facts.cpus,
+        cpus: u32::try_from(online(&view.host.cpus_now()).len()).unwrap_or(facts.cpus),
         memory: facts.memory.0.to_string(),
         page_size: facts.page_size.0,
         numa_nodes: numa_nodes(view),
@@ -617,6 +627,47 @@ mod tests {
         let row = |cpus: &str| json!([{"pod": "default/pinned", "container": "app", "files": {file: cpus}}]);
         let cgroups: Vec<_> = recorded[1..].iter().map(|line| line["cgroups"].clone()).collect();
         assert_eq!(cgroups, [json!(null), row("1,3"), json!(null), row("0-3")]);
+    }
+
+    #[test]
+    fn pods_that_come_and_go_between_two_lines_stand_in_the_next() {
+        let mut live = node(&json!({"host": {"cpus": 4}, "pods": [pod("web", "Running"), pod("old", "Running")]}));
+        let (sender, received) = sync_channel(10);
+        let mut recorder = Recorder::start(live.agent(), sender, Now::default()).unwrap();
+        let now = |second: u64| Now { monotonic: Micros(second * 1_000_000), ..Now::default() };
+        let line = |live: &mut Replay, recorder: &mut Recorder, second| {
+            let step = live.agent.step(now(second));
+            assert!(recorder.step(&live.agent, &step, now(second)));
+        };
+        line(&mut live, &mut recorder, 1);
+        for pods in [vec!["web", "new", "short"], vec!["web", "new"], vec!["web", "new", "last"]] {
+            let pods: Vec<_> = pods.into_iter().map(|name| pod(name, "Running")).collect();
+            let objects = crate::facts::read_objects(&pods, &[], None, "pods");
+            live.agent.update(crate::sources::Sources::from(objects), now(1));
+            recorder.sources(&live.agent);
+        }
+        line(&mut live, &mut recorder, 2);
+        line(&mut live, &mut recorder, 3);
+        let recorded = lines(&received);
+        let names = |of: &str| -> Vec<_> {
+            recorded[1]["pods"][of].as_array().unwrap().iter().map(|pod| pod["metadata"]["name"].clone()).collect()
+        };
+        assert_eq!(
+            (names("upserted"), &recorded[1]["pods"]["removed"]),
+            (vec![json!("last"), json!("new")], &json!(["default/old"]))
+        );
+        assert_eq!(recorded[2]["pods"], json!(null));
+    }
+
+    #[test]
+    fn facts_name_files_that_the_kernel_lacks() {
+        for (version, burst) in [("v1", "cpu.cfs_burst_us"), ("v2", "cpu.max.burst")] {
+            let missing = json!([burst, "cpu.idle"]);
+            let facts = json!({"host": {"cgroup": version, "cpus": 4, "missingFiles": missing}, "pods": [pod("web", "Running")]});
+            let recorded = serde_json::to_value(super::facts(node(&facts).agent())).unwrap();
+            let names = recorded["host"]["missingFiles"].as_array().unwrap();
+            assert!(names.contains(&json!(burst)) && names.contains(&json!("cpu.idle")), "{version}: {names:?}");
+        }
     }
 
     /// Reads all of the node's signals.

@@ -188,6 +188,11 @@ impl HostFacts {
         self.lacks(Knob::CpuIdle)
     }
 
+    /// Whether CFS burst is unsupported.
+    pub fn lacks_burst(&self) -> bool {
+        self.lacks(Knob::CfsBurst)
+    }
+
     /// Whether `cpu.bvt_warp_ns` is unsupported.
     pub fn lacks_identities(&self) -> bool {
         self.lacks(Knob::BvtWarp)

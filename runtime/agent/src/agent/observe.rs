@@ -195,7 +195,7 @@ impl Agent {
             }
         }
         self.policies.pod_changed(id, &self.pods);
-        self.alarms.started(opened, &mut self.policies, now);
+        self.alarms.started(opened, &mut self.policies, &self.reporting.metrics, now);
     }
 
     /// Opens the existing cgroups of a pod and its containers that are not open yet. Returns these targets, and those that cannot be
