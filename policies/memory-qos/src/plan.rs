@@ -120,12 +120,13 @@ impl<'a> PodProtection<'a> {
                 ContainerProtection { container, resources, levels: GroupProtection::new(qos, resources, policy) }
             })
             .collect();
-        // No file accepts more than MAX_BYTES, so a pod cannot give its containers more than that.
+        let resources = resources::of_pod(pod);
+        // No file accepts more than MAX_BYTES, so a pod cannot give its containers more than that, nor more than it may have itself.
+        let most = formula::below_limit(MAX_BYTES, resources.limit, policy.min_below_limit_percent);
         let asked = total(containers.iter().filter_map(|container| container.levels.min));
         for container in &mut containers {
-            container.levels.min = container.levels.min.map(|min| formula::scaled(min, MAX_BYTES, asked));
+            container.levels.fit(most, asked);
         }
-        let resources = resources::of_pod(pod);
         let mut all = GroupProtection::new(qos, resources, policy);
         all.cover_min(sum(containers.iter().filter_map(|container| container.levels.min)));
         Self { pod, qos, resources, all, containers }

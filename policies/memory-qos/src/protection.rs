@@ -39,6 +39,16 @@ impl GroupProtection {
         levels
     }
 
+    /// Shrinks `memory.min` by the same factor as that of the other containers, which ask for `asked` together, so that all get `most`.
+    pub(crate) fn fit(&mut self, most: u64, asked: u128) {
+        if let Some(min) = &mut self.min
+            && asked > u128::from(most)
+        {
+            *min = scaled(*min, most, asked);
+            self.min_reason += &format!(", shrunk so that all containers of the pod have {}", Size::from(most));
+        }
+    }
+
     /// Raises `memory.min`, if it is set, to what the child cgroups need.
     pub(crate) fn cover_min(&mut self, children: u64) {
         if let Some(min) = self.min.as_mut().filter(|min| **min < children) {
