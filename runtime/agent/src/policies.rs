@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use qosm_engine::{Cause, Engine, Interface, Part, Staged};
 use qosm_host::Fired;
-use qosm_model::digest::Digest;
 use qosm_model::knob::Target;
 use qosm_model::layering::GoodTexts;
 use qosm_model::lease::Holder;
@@ -47,7 +46,7 @@ pub(crate) struct Policies {
     /// Versions that failed, until [`Self::take_version_changes`] returns them.
     rolled_back: Vec<RolledBack>,
     /// Failed versions by policy, with the reason. A policy set that was made before the failure was known still contains them.
-    refused: BTreeMap<String, (Digest, String)>,
+    refused: BTreeMap<String, RolledBack>,
     /// Number of the policy set that was applied last.
     set_number: u64,
     /// Problems of the policy set.

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use cap_std::fs::Dir;
 use qosm_cluster::PolicyModule;
 use qosm_cluster::policy_module::invalid_selector;
-use qosm_engine::{Compiler, Digest, Engine, EngineError, Interface, ModuleCache};
+use qosm_engine::{Compiler, Digest, Engine, EngineError, Interface, ModuleCache, Reach};
 use qosm_model::pod::Node;
 use qosm_model::problem::{Problem, chain};
 
@@ -248,7 +248,7 @@ impl ModuleLoader {
                 let (asked, generation) = (entry(name, &now.spec), Some(now.generation));
                 match self.load(&asked) {
                     Ok(policy) => {
-                        self.last_good.applied.insert(name.to_owned(), now);
+                        self.last_good.apply(name, now);
                         set.push(policy, generation);
                     }
                     Err(failure) => {
@@ -323,6 +323,14 @@ impl ModuleLoader {
             );
             return false;
         }
+        // What a module may set besides its own pods is no import that it could lack.
+        if let (Ok(before), Ok(now)) = (policy.config.granted(), entry.granted())
+            && entry.grants.is_some()
+            && Reach::ALL.into_iter().any(|reach| before.reaches(reach) && !now.reaches(reach))
+        {
+            tracing::warn!(policy = entry.name, "policy stopped: its grant `tiers` or `all-pods` was removed");
+            return false;
+        }
         let is_trusted = self.fetcher.as_ref().is_none_or(|fetcher| fetcher.still_trusts(&policy.origin, entry));
         if !is_trusted {
             tracing::warn!(policy = entry.name, "policy stopped: no trusted key has signed its module");
@@ -383,6 +391,7 @@ impl ModuleLoader {
         for (name, running) in &self.running {
             if running.is_verified {
                 self.last_good.set_verified(name, running.policy.origin.pinned(&running.policy.config));
+                self.last_good.works(&running.policy.config);
             }
         }
         self.last_good.write();
@@ -390,6 +399,8 @@ impl ModuleLoader {
 
     /// Records a version that failed: its entry no longer gets its module.
     fn roll_back(&mut self, rolled_back: RolledBack) {
+        self.last_good.failed(&rolled_back.entry);
+        self.last_good.write();
         self.overrides.roll_back(rolled_back);
         self.write_overrides();
     }

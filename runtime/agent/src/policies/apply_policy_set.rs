@@ -29,7 +29,8 @@ impl Policies {
             let name = loaded.config.name.clone();
             let (loaded, pending_update, is_fallback) = match (self.refused.get(&name), is_fallback) {
                 // The policy set was resolved before the failure was known.
-                (Some((digest, why)), false) if digest == loaded.module.digest() => {
+                (Some(refused), false) if refused.is_of(&loaded) => {
+                    let why = &refused.why;
                     let module = loaded.origin.reference.to_string();
                     let pending_update = PendingUpdate { generation, module, is_pending: false, why: why.clone() };
                     (loaded, Some(pending_update), true)

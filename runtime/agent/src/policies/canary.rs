@@ -337,8 +337,9 @@ impl Policies {
         if let Some(running) = running {
             running.pending_update = Some(pending_update);
         }
-        self.refused.insert(name.to_owned(), (digest, why.clone()));
-        self.rolled_back.push(RolledBack { entry: failed.config.clone(), digest, why });
+        let refused = RolledBack { entry: failed.config.clone(), digest, why };
+        self.refused.insert(name.to_owned(), refused.clone());
+        self.rolled_back.push(refused);
     }
 
     /// The running policies, and versions that failed since the last call; `None` = neither has changed.

@@ -243,6 +243,12 @@ fn a_refused_version_is_asked_for_in_vain_until_another_one_was() {
     env.ticks(6);
     env.ask_for(&[&bad]);
     assert!(env.not_taken().contains("is not taken"), "a set that was made before the failure was known");
+    let mut mended = bad.clone();
+    mended.config.on_failure = OnFailure::Release;
+    assert_ne!(mended.config, bad.config);
+    env.ask_for(&[&mended]);
+    assert!(env.not_taken().contains("is not there yet"), "the same module of another entry may work");
+    env.ticks(6);
     env.ask_for(&[&good]);
     env.ticks(2);
     assert_eq!(env.runs(), "third");

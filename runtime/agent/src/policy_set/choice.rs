@@ -15,6 +15,19 @@ pub(super) struct AppliedSpec {
     pub(super) uid: Option<String>,
     pub(super) generation: i64,
     pub(super) spec: PolicyModuleSpec,
+    /// The one that was applied before, until this one has shown that it works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) before: Option<Box<AppliedSpec>>,
+}
+
+impl AppliedSpec {
+    /// This specification, applied over an earlier one.
+    pub(super) fn over(self, earlier: Option<Self>) -> Self {
+        let Some(mut earlier) = earlier else { return self };
+        let works = earlier.before.take();
+        let before = if earlier.spec == self.spec { works } else { works.or_else(|| Some(Box::new(earlier))) };
+        Self { before, ..self }
+    }
 }
 
 /// What is to run for one PolicyModule.
@@ -50,6 +63,7 @@ pub(super) fn choose(
         uid: module.metadata.uid.clone(),
         generation: module.metadata.generation.unwrap_or(0),
         spec: module.spec.clone(),
+        before: None,
     };
     // A change of the rollout alone, or of the selector, changes nothing about what runs.
     let spec_that_runs =
@@ -134,7 +148,7 @@ mod tests {
 
     fn applied(generation: i64, spec: serde_json::Value) -> AppliedSpec {
         let PolicyModule { spec, metadata, .. } = module(generation, spec);
-        AppliedSpec { uid: metadata.uid, generation, spec }
+        AppliedSpec { uid: metadata.uid, generation, spec, before: None }
     }
 
     #[track_caller]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use cap_std::fs::Dir;
 use serde::de::DeserializeOwned;
 
-use super::choice::AppliedSpec;
+use super::choice::{AppliedSpec, entry};
+use crate::config::PolicyConfig;
 use crate::{old_names, state_file};
 
 /// The file of applied specifications of PolicyModules.
@@ -47,6 +48,28 @@ impl LastGood {
         }
     }
 
+    /// Records the specification of a PolicyModule that is applied.
+    pub(super) fn apply(&mut self, policy: &str, now: AppliedSpec) {
+        let now = now.over(self.applied.remove(policy));
+        self.applied.insert(policy.to_owned(), now);
+    }
+
+    /// Records that an entry has shown that it works: its specification replaces the one before for good.
+    pub(super) fn works(&mut self, config: &PolicyConfig) {
+        if let Some(applied) = self.applied.get_mut(&config.name).filter(|applied| is_of(applied, config)) {
+            applied.before = None;
+        }
+    }
+
+    /// Records that an entry failed: the specification before counts as applied again.
+    pub(super) fn failed(&mut self, config: &PolicyConfig) {
+        if let Some(applied) = self.applied.get_mut(&config.name).filter(|applied| is_of(applied, config))
+            && let Some(before) = applied.before.take()
+        {
+            *applied = *before;
+        }
+    }
+
     /// Writes the files that have changed, each atomically.
     pub(super) fn write(&mut self) {
         if self.written.0 != self.applied && state_file::write(&self.state, APPLIED, &self.applied) {
@@ -56,6 +79,11 @@ impl LastGood {
             self.written.1.clone_from(&self.verified);
         }
     }
+}
+
+/// Whether an entry is made of this specification.
+fn is_of(applied: &AppliedSpec, config: &PolicyConfig) -> bool {
+    entry(&config.name, &applied.spec) == *config
 }
 
 /// Reads a file. Entries that cannot be read, such as those of another version of the agent, are skipped.

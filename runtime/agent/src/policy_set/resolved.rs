@@ -53,6 +53,13 @@ pub struct PendingUpdate {
     pub why: String,
 }
 
+impl RolledBack {
+    /// Whether a loaded policy is this version. The same module under another entry may work.
+    pub(crate) fn is_of(&self, loaded: &LoadedPolicy) -> bool {
+        self.digest == *loaded.module.digest() && self.entry == loaded.config
+    }
+}
+
 impl std::fmt::Display for PendingUpdate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let verb = if self.is_pending { "not there yet" } else { "not taken" };

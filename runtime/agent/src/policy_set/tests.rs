@@ -35,6 +35,40 @@ fn desired(generation: i64, spec: &Value) -> Desired {
 }
 
 #[test]
+fn after_a_rollback_and_a_restart_the_specification_that_worked_runs_as_a_whole() {
+    let (folder, engine) = (tempfile::tempdir().unwrap(), Engine::new().unwrap());
+    let path = folder.path().join("weights.wasm");
+    let with = |weight| {
+        let wasm = component("weights", Evaluation::Weighs(weight));
+        std::fs::write(&path, &wasm).unwrap();
+        wasm
+    };
+    let spec = |priority| json!({"module": format!("file://{}", path.display()), "priority": priority, "grants": ["node", "cpu-weight"]});
+    let wasm = with(7);
+    let mut first = loader(folder.path(), &engine, &wasm);
+    let works = first.resolve(&desired(1, &spec(1))).policies.remove(0).policy;
+    let running = Running { policy: works, before: None, is_verified: true };
+    first.note_running([("weights".to_owned(), running)].into());
+    let fails = first.resolve(&desired(2, &spec(2))).policies.remove(0).policy;
+    assert_eq!(fails.config.priority, 2);
+    let digest = *fails.module.digest();
+    first.roll_back(RolledBack { entry: fails.config, digest, why: "it trapped".into() });
+
+    let set = loader(folder.path(), &engine, &wasm).resolve(&desired(2, &spec(2)));
+    let [kept] = set.policies.as_slice() else { panic!("{:?}", set.load_failed) };
+    assert_eq!((kept.generation, kept.is_fallback, kept.policy.config.priority), (Some(1), true, 1));
+    assert!(kept.pending_update.as_ref().is_some_and(|pending| pending.why.contains("it trapped")));
+
+    // Once it works, there is no way back.
+    let mut third = loader(folder.path(), &engine, &wasm);
+    let works = third.resolve(&desired(3, &spec(3))).policies.remove(0).policy;
+    let running = Running { policy: works.clone(), before: None, is_verified: true };
+    third.note_running([("weights".to_owned(), running)].into());
+    third.roll_back(RolledBack { entry: works.config, digest, why: "much later".into() });
+    assert_eq!(third.last_good.applied["weights"].generation, 3);
+}
+
+#[test]
 fn a_grant_that_was_removed_while_no_agent_ran_ends_the_policy_at_the_start() {
     let (folder, engine) = (tempfile::tempdir().unwrap(), Engine::new().unwrap());
     let wasm = component("weights", Evaluation::Weighs(7));
@@ -50,6 +84,13 @@ fn a_grant_that_was_removed_while_no_agent_ran_ends_the_policy_at_the_start() {
     let set = loader(folder.path(), &engine, &wasm).resolve(&kept);
     let fallbacks: Vec<_> = set.policies.iter().map(|policy| (policy.generation, policy.is_fallback)).collect();
     assert_eq!(fallbacks, [(Some(1), true)], "{:?}", set.load_failed);
+
+    // What it may set besides its own pods is no import that it could lack.
+    let (folder, with) = (tempfile::tempdir().unwrap(), json!(["node", "cpu-weight", "tiers"]));
+    loader(folder.path(), &engine, &wasm).resolve(&desired(1, &json!({"module": there, "grants": with})));
+    let narrowed = desired(2, &json!({"module": gone, "grants": ["node", "cpu-weight"]}));
+    let set = loader(folder.path(), &engine, &wasm).resolve(&narrowed);
+    assert!(set.policies.is_empty(), "it reaches the tiers without the grant");
 
     let removed = desired(3, &json!({"module": gone, "grants": ["node"]}));
     let set = loader(folder.path(), &engine, &wasm).resolve(&removed);

@@ -167,7 +167,8 @@ fn capabilities(host: &Host) -> ReportedCapabilities {
 
 fn reported(policy: &Policy) -> ReportedPolicy {
     let refused = policy.pending_update.as_ref().filter(|pending_update| !pending_update.is_pending);
-    let error = policy.health.error().map(str::to_owned).or_else(|| policy.not_taken());
+    // A version that is still being fetched or tried is no failure yet.
+    let error = policy.health.error().map(str::to_owned).or_else(|| refused.map(ToString::to_string));
     ReportedPolicy {
         name: policy.name().to_string(),
         generation: policy.generation,
