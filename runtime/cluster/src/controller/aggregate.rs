@@ -18,6 +18,11 @@ use crate::policy_module::{DigestCount, PolicyModule, PolicyModuleStatus, invali
 const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(65 * 60);
 /// Maximum number of nodes named in a message.
 const MAX_NAMED: usize = 3;
+/// Maximum numbers of policies and problems that count of one report, and of characters of their texts: a node must not occupy the
+/// controller, or write events without end.
+const MAX_POLICIES: usize = 256;
+const MAX_PROBLEMS: usize = 20;
+const MAX_TEXT: usize = 1000;
 /// Maximum number of different problems published about one object.
 const MAX_MESSAGES: usize = 3;
 
@@ -93,7 +98,28 @@ impl ReportCounts {
             .status;
         let has_ended = status.conditions.iter().any(|condition| condition.reason == ENDED);
         let reported_at = written.or(status.reported_at);
-        Self { policies: status.policies, problems: status.problems, reported_at, has_ended }
+        let (mut policies, mut problems) = (status.policies, status.problems);
+        policies.truncate(MAX_POLICIES);
+        problems.truncate(MAX_PROBLEMS);
+        for policy in &mut policies {
+            policy.error.iter_mut().for_each(bound);
+            bound(&mut policy.digest);
+            bound(&mut policy.version);
+        }
+        for problem in &mut problems {
+            bound(&mut problem.object);
+            bound(&mut problem.message);
+            problem.field.iter_mut().for_each(bound);
+        }
+        Self { policies, problems, reported_at, has_ended }
+    }
+}
+
+/// Cuts a text to [`MAX_TEXT`] characters.
+fn bound(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
+        text.truncate(end);
+        text.push('…');
     }
 }
 

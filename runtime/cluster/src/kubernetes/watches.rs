@@ -30,11 +30,14 @@ pub(super) async fn run_topology(client: Client, node: &str, cache: &Cache) {
                 let api = Api::all_with(client.clone(), &resource);
                 let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
                 let mut events = watcher(api, config).default_backoff().boxed();
-                while let Some(event) = events.next().await {
-                    if event.as_ref().is_err_and(is_gone) {
-                        break;
+                loop {
+                    match tokio::time::timeout(QUIET, events.next()).await {
+                        Ok(Some(event)) if event.as_ref().is_err_and(is_gone) => break,
+                        Ok(Some(event)) => cache.take(&Watch::Topology, event),
+                        Ok(None) => break,
+                        // A watch that was resumed gives no event.
+                        Err(_) => cache.recovered_silently(&Watch::Topology),
                     }
-                    cache.take(&Watch::Topology, event);
                 }
                 // The kind is gone, and the object with it.
                 cache.take(&Watch::Topology, Ok(watcher::Event::Init));

@@ -208,3 +208,23 @@ fn problems_of_many_nodes_about_one_object_are_one() {
     let expected = "cpu-burst-config: not JSON; cpu-burst-config: of another age".to_owned();
     assert_eq!(problems, [(about, expected)]);
 }
+
+#[test]
+fn one_node_does_not_occupy_the_controller_with_what_it_reports() {
+    let long = "x".repeat(100_000);
+    let problem = |number| json!({"object": format!("ConfigMap x/{number}"), "message": long});
+    let policy =
+        |number| json!({"name": format!("p{number}"), "module": "m", "version": long, "digest": "d", "error": long});
+    let problems: Vec<_> = (0..5000).map(problem).collect();
+    let policies: Vec<_> = (0..5000).map(policy).collect();
+    let object = json!({
+        "apiVersion": "qosm.io/v1alpha1", "kind": "NodePolicyReport", "metadata": {"name": "a1"},
+        "status": {"problems": problems, "policies": policies},
+    });
+    let counted = ReportCounts::read(serde_json::from_value(object).unwrap());
+    assert_eq!((counted.problems.len(), counted.policies.len()), (MAX_PROBLEMS, MAX_POLICIES));
+    let texts = counted.problems.iter().map(|problem| &problem.message);
+    let texts =
+        texts.chain(counted.policies.iter().flat_map(|policy| [&policy.version].into_iter().chain(&policy.error)));
+    assert!(texts.into_iter().all(|text| text.chars().count() == MAX_TEXT + 1));
+}

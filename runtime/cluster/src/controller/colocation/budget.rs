@@ -82,9 +82,11 @@ impl Budget {
         Ok(())
     }
 
-    /// Returns the budget of an eviction that did not happen.
+    /// Returns the budget of the latest eviction of a pod, which did not happen. An earlier one may have.
     pub(super) fn give_back(&mut self, uid: &str) {
-        self.spent.retain(|spent| spent.uid != uid);
+        if let Some(place) = self.spent.iter().rposition(|spent| spent.uid == uid) {
+            self.spent.remove(place);
+        }
     }
 
     /// Counts an eviction by the controller that acted before this one.
@@ -138,6 +140,11 @@ mod tests {
         assert!(budget.take(("a", "n", "x"), bounds, at(100)).is_ok());
         budget.give_back("a");
         assert!(budget.take(("b", "n", "x"), bounds, at(101)).is_ok());
+        // An earlier eviction of the same pod happened.
+        let twice = PerMinute { node: 2, ..BOUNDS };
+        assert!(budget.take(("b", "n", "x"), twice, at(102)).is_ok());
+        budget.give_back("b");
+        assert!(budget.take(("b", "n", "x"), bounds, at(103)).is_err());
         budget.note(("c", "m", "x"), at(80));
         assert_eq!(budget.take(("d", "m", "x"), bounds, at(102)).unwrap_err().until, at(140));
         assert!(budget.take(("d", "m", "x"), bounds, at(140)).is_ok());
