@@ -38,7 +38,7 @@ const ERROR_BODY: u64 = 16 << 10;
 /// Maximum size of one page of tags, in bytes.
 const TAGS_BODY: u64 = 1 << 20;
 /// Maximum number of pages of tags that are read.
-const TAG_PAGES: usize = 64;
+const PAGES: usize = 64;
 
 /// A registry, with the settings for it and the credentials for one of its repositories.
 pub(crate) struct Remote {
@@ -159,8 +159,12 @@ impl Remote {
     /// [`RegistryError`]: an unreachable registry must not look like one without signatures.
     pub(crate) async fn referrers(&self, of: &Reference, digest: Digest) -> Result<Referrers, RegistryError> {
         let asked = Asked::pull(of, "index of referrers");
-        match self.document(&asked, &format!("referrers/{digest}")).await {
-            Ok(document) if document.is_index() => return Ok(Referrers { index: Some(document), by_api: true }),
+        let path = format!("referrers/{digest}");
+        match self.page(&asked, &path).await {
+            Ok((document, next)) if document.is_index() => {
+                let index = self.whole_index(&asked, &path, document, next).await?;
+                return Ok(Referrers { index: Some(index), by_api: true });
+            }
             // Registries without the API answer with an HTML page or an error.
             Ok(_) | Err(RegistryError::NotFound { .. } | RegistryError::InvalidArtifact { .. }) => {}
             Err(RegistryError::Answer { status: 400 | 405 | 501, .. }) => {}
@@ -168,6 +172,32 @@ impl Remote {
         }
         let index = self.optional(of, &manifest::referrers_tag(digest)).await?;
         Ok(Referrers { index, by_api: false })
+    }
+
+    /// An index with the entries of its further pages, at most [`PAGES`] of them.
+    async fn whole_index(
+        &self,
+        asked: &Asked<'_>,
+        path: &str,
+        first: Document,
+        mut next: Option<String>,
+    ) -> Result<Document, RegistryError> {
+        if next.is_none() {
+            return Ok(first);
+        }
+        let what = asked.reference.to_string();
+        let mut index = first.index(&what)?;
+        for _ in 1..PAGES {
+            let Some(query) = next else { break };
+            let (page, further) = self.page(asked, &format!("{path}?{query}")).await?;
+            index.manifests.extend(page.index(&what)?.manifests);
+            next = further;
+        }
+        let bytes = serde_json::to_vec(&index).map_err(|error| RegistryError::InvalidArtifact {
+            what: what.clone(),
+            message: format!("its index of referrers cannot be put together: {error}"),
+        })?;
+        Document::read(bytes, manifest::INDEX, &what)
     }
 
     /// The manifest at a tag; `None` if the tag does not exist.
@@ -179,7 +209,7 @@ impl Remote {
         }
     }
 
-    /// The tags of a repository, at most [`TAG_PAGES`] pages of them.
+    /// The tags of a repository, at most [`PAGES`] pages of them.
     pub(crate) async fn tags(&self, of: &Reference) -> Result<Vec<String>, RegistryError> {
         #[derive(serde::Deserialize)]
         struct Page {
@@ -188,7 +218,7 @@ impl Remote {
         let asked = Asked::pull(of, "repository");
         let mut tags = Vec::new();
         let mut path = "tags/list?n=500".to_owned();
-        for _ in 0..TAG_PAGES {
+        for _ in 0..PAGES {
             let (bytes, headers) =
                 retry(&of.name(), || self.read(&asked, &path, "application/json", TAGS_BODY)).await?;
             let page: Page = serde_json::from_slice(&bytes).map_err(|error| RegistryError::InvalidArtifact {
@@ -196,8 +226,7 @@ impl Remote {
                 message: format!("the list of tags cannot be read: {error}"),
             })?;
             tags.extend(page.tags.unwrap_or_default());
-            let next = headers.get(LINK).and_then(|link| link.to_str().ok()).and_then(next_page);
-            match next {
+            match next_of(&headers) {
                 Some(last) => path = format!("tags/list?{last}"),
                 None => break,
             }
@@ -244,10 +273,15 @@ impl Remote {
     }
 
     async fn document(&self, asked: &Asked<'_>, path: &str) -> Result<Document, RegistryError> {
+        Ok(self.page(asked, path).await?.0)
+    }
+
+    /// A document, and the query of its next page.
+    async fn page(&self, asked: &Asked<'_>, path: &str) -> Result<(Document, Option<String>), RegistryError> {
         let read = || self.read(asked, path, manifest::ACCEPTED, manifest::MAX);
         let (bytes, headers) = retry(&asked.reference.to_string(), read).await?;
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Document::read(bytes, content_type, &asked.reference.to_string())
+        Ok((Document::read(bytes, content_type, &asked.reference.to_string())?, next_of(&headers)))
     }
 
     async fn read(
@@ -418,6 +452,11 @@ fn error_text(body: &[u8]) -> String {
     };
     let text: String = text.chars().filter(|character| !character.is_control()).take(200).collect();
     if text.is_empty() { text } else { format!(": {text}") }
+}
+
+/// The query of the next page, by a response's header `Link`.
+fn next_of(headers: &HeaderMap) -> Option<String> {
+    headers.get(LINK)?.to_str().ok().and_then(next_page)
 }
 
 /// The query of the next page, from `</v2/x/tags/list?n=1&last=b>; rel="next"`.

@@ -152,7 +152,7 @@ async fn versions_are_listed_from_all_pages_without_the_tags_of_signatures() {
     }
     let signature = Key::new("release", 1).legacy(policy().digest());
     registry.put("demo", &format!("sha256-{}.sig", policy().digest().hex()), &signature);
-    registry.page_tags_by(3);
+    registry.page_by(3);
     let repository = Location::Registry(Reference::parse_name(&registry.named("demo")).unwrap());
     let versions = node.store().versions(&repository).await.unwrap();
     assert_eq!(versions.into_iter().collect::<BTreeSet<_>>(), tags);

@@ -87,6 +87,21 @@ async fn an_unsigned_artefact_is_refused_until_it_is_signed_in_either_format() {
 }
 
 #[tokio::test]
+async fn a_signature_on_a_later_page_of_the_referrers_counts() {
+    let registry = Registry::with_referrers().await;
+    registry.page_by(1);
+    registry.put("demo", "1", &policy());
+    let (mut node, reference) = (Node::beside(&[&registry]), registry.named("demo:1"));
+    node.trust(vec![release().rule(&registry.named("demo"))]);
+    let others = [2, 3, 4].map(|seed| Key::new("other", seed).bundle(&policy()));
+    for signature in others.iter().chain([&release().bundle(&policy())]) {
+        registry.refer("demo", policy().digest(), signature);
+    }
+    assert_eq!(keys(&node, &reference).await, ["release Bundle"]);
+    assert_eq!(registry.gets("referrers/").len(), 4, "no page twice");
+}
+
+#[tokio::test]
 async fn signatures_of_others_or_of_something_else_do_not_count() {
     let (registry, mut node, reference) = beside().await;
     node.trust(vec![release().rule(&registry.named("demo"))]);

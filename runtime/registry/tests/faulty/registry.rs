@@ -107,7 +107,7 @@ impl Registry {
         self.state().login = login;
     }
 
-    pub(crate) fn page_tags_by(&self, page: usize) {
+    pub(crate) fn page_by(&self, page: usize) {
         self.state().page = Some(page);
     }
 
@@ -288,7 +288,7 @@ impl State {
                 let blob = digest.parse().ok().and_then(|digest| self.blobs.get(&(repository.to_owned(), digest)));
                 blob.map_or_else(|| Answer::error(404, "BLOB_UNKNOWN"), |blob| part(blob, parts.headers.get(RANGE)))
             }
-            (&Method::GET, Some((repository, "referrers", of))) => self.referrers(repository, of),
+            (&Method::GET, Some((repository, "referrers", of))) => self.referrers(repository, of, query.get("last")),
             (&Method::GET, Some((repository, "tags", _))) => self.tags(repository, query.get("last")),
             (&Method::POST, Some((repository, "blobs", _))) => {
                 self.uploads.push(Vec::new());
@@ -348,7 +348,7 @@ impl State {
         answer.with(LOCATION, &format!("/v2/{repository}/manifests/{digest}"))
     }
 
-    fn referrers(&self, repository: &str, of: &str) -> Answer {
+    fn referrers(&self, repository: &str, of: &str, last: Option<&String>) -> Answer {
         if !self.has_referrers_api {
             return Answer::error(404, "NOT_FOUND");
         }
@@ -361,9 +361,16 @@ impl State {
                 listed.insert(digest, entry);
             }
         }
-        let listed: Vec<_> = listed.into_values().collect();
+        listed.retain(|digest, _| Some(digest) > last);
+        let page = self.page.unwrap_or(usize::MAX);
+        let next = listed.keys().nth(page).and(listed.keys().nth(page.saturating_sub(1))).cloned();
+        let listed: Vec<_> = listed.into_values().take(page).collect();
         let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed});
-        Answer::new(200, index.to_string()).with(CONTENT_TYPE, INDEX)
+        let answer = Answer::new(200, index.to_string()).with(CONTENT_TYPE, INDEX);
+        match next {
+            Some(last) => answer.with(LINK, &format!("</v2/{repository}/referrers/{of}?last={last}>; rel=\"next\"")),
+            None => answer,
+        }
     }
 
     fn tags(&self, repository: &str, last: Option<&String>) -> Answer {
