@@ -138,14 +138,19 @@ fn vacant(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes all files in one step: to a temporary folder next to the final one, which is then renamed.
+/// Writes all files to a temporary folder, which is then renamed. A folder that exists stays the folder that it is, as it may be the
+/// current one: the files are made in it, and put into their places once all are there.
 fn write(folder: &Path, files: &[File]) -> anyhow::Result<()> {
     let failed = |path: &Path| format!("cannot write {}; nothing was made", path.display());
     let absolute = std::path::absolute(folder)?;
-    let parent = absolute.parent().context("the root is no place for a policy")?;
-    std::fs::create_dir_all(parent).with_context(|| failed(parent))?;
+    let place = match absolute.parent() {
+        _ if absolute.is_dir() => &absolute,
+        Some(parent) => parent,
+        None => bail!("the root is no place for a policy"),
+    };
+    std::fs::create_dir_all(place).with_context(|| failed(place))?;
     let beside =
-        tempfile::Builder::new().prefix(".qosm-policy-new-").tempdir_in(parent).with_context(|| failed(parent))?;
+        tempfile::Builder::new().prefix(".qosm-policy-new-").tempdir_in(place).with_context(|| failed(place))?;
     // A subfolder has the default permissions of the user's new folders, unlike the temporary folder.
     let fresh = beside.path().join("project");
     for (path, content) in files {
@@ -154,7 +159,15 @@ fn write(folder: &Path, files: &[File]) -> anyhow::Result<()> {
         std::fs::create_dir_all(above).with_context(|| failed(above))?;
         std::fs::write(&path, content).with_context(|| failed(&path))?;
     }
-    std::fs::rename(&fresh, folder).with_context(|| failed(folder))
+    if place != absolute {
+        return std::fs::rename(&fresh, folder).with_context(|| failed(folder));
+    }
+    let entries: Vec<_> = std::fs::read_dir(&fresh)?.collect::<Result<_, _>>()?;
+    for entry in entries {
+        let path = absolute.join(entry.file_name());
+        std::fs::rename(entry.path(), &path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// The files of a project in Rust: those of the template, and the SDK unless `sdk` names its folder.

@@ -270,9 +270,15 @@ fn a_place_where_something_is_stays_as_it_was() {
     run(&["new", "mine", "--lang", "rust", "--to", &path("new"), "--sdk", "/nowhere"], "")
         .says(2, &["--sdk", "/nowhere"]);
     new("empty").says_nothing_else();
+    // As `--to .` in a new folder.
+    std::fs::create_dir(folder.path().join("here")).unwrap();
+    new("here/.").says_nothing_else();
+    assert!(folder.path().join("here/Cargo.toml").exists());
     let mut left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, ["empty", "file", "full"], "nothing is left beside");
+    assert_eq!(left, ["empty", "file", "full", "here"], "nothing is left beside");
+    let in_it = |name: &str| std::fs::read_dir(folder.path().join(name)).unwrap().count();
+    assert_eq!(in_it("here"), in_it("empty"));
     assert_eq!(std::fs::read_dir(folder.path().join("full")).unwrap().count(), 1);
 }
 
