@@ -35,7 +35,7 @@ impl Ledger {
         let mut dirty = self.with_groups(inputs);
         self.verify_before_writing(host, inputs, &mut dirty, out);
         self.followers.clear();
-        self.add_groups_below(host, &mut dirty);
+        self.add_groups_below(host, inputs.pods, &mut dirty);
         let mut resolutions: HashMap<(Target, Knob), Resolved> = HashMap::new();
         let mut wanted = Vec::new();
         let were_without_cpus = self.without_cpus(&dirty);

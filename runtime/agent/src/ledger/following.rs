@@ -1,10 +1,12 @@
-//! cgroup v1: what a lease on a group means for the groups below it.
+//! What a lease on a group means for the groups below it.
 //!
-//! v1 keeps the CPUs and the CFS quota of a group within those of the group above, and refuses a write that would break this. So when a
+//! cgroup v1 keeps the CPUs and the CFS quota of a group within those of the group above, and refuses a write that would break this. So when a
 //! tier or pod gets fewer CPUs, the groups below it do too, including sandboxes and groups of unknown pods. A group with a larger quota
 //! than its tier is unlimited meanwhile: the tier's quota bounds it as much. These knobs are held like any other: recorded, reported, and
 //! restored with the lease. A group that had all CPUs of the group above, as runtimes leave it, gets all of them again; so does a group
 //! that appeared while CPUs were fewer. On v2 the kernel does all of this.
+//!
+//! On both, the CPUs of a tier with protected pods are set on each other pod below it instead, and the tier keeps its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +19,11 @@ use qosm_model::pod::{ContainerId, Tier};
 
 use crate::inputs::Inputs;
 use crate::ledger::held::HeldKnob;
+use crate::ledger::rails::keeps_tier;
 use crate::ledger::resolved::Resolved;
 use crate::ledger::{Key, Ledger};
+use crate::path::is_within;
+use crate::table::{Access, PodTable};
 
 /// The one tier whose quota is set.
 const TIER: Target = Target::Tier(Tier::BestEffort);
@@ -55,11 +60,27 @@ impl Left {
 
 impl Ledger {
     /// Adds the groups below those in `dirty` that must follow them.
-    pub(super) fn add_groups_below(&mut self, host: &mut Host, dirty: &mut BTreeSet<Key>) {
-        let leaders = dirty.iter().filter(|key| is_followed(host, **key)).copied();
+    pub(super) fn add_groups_below(&mut self, host: &mut Host, pods: &PodTable, dirty: &mut BTreeSet<Key>) {
+        let tiers = dirty.iter().filter(|key| is_tiers_cpus(**key));
+        let followed: Vec<Key> = tiers.flat_map(|key| self.held_below(host, *key)).collect();
+        let leaders = dirty.iter().filter(|key| is_tiers_cpus(**key) || is_followed(host, **key)).copied();
         let leaders: Vec<Key> = leaders.filter(|key| self.leads(*key)).collect();
+        dirty.extend(followed);
         for (leader, knob) in leaders {
             let mut open = vec![leader];
+            if keeps_tier(host, pods, (leader, knob)).is_some() {
+                self.widen_others(host, pods, (leader, knob), dirty);
+                open = open_pods_below(host, pods, leader);
+                for &pod in &open {
+                    if let Some(found) = host.peek(pod, knob) {
+                        self.note_follower(host, (pod, knob), found);
+                    }
+                    dirty.insert((pod, knob));
+                }
+            }
+            if !is_followed(host, (leader, knob)) {
+                continue;
+            }
             while let Some(above) = open.pop() {
                 for child in host.groups_below(above, knob) {
                     let known = child.target.or_else(|| self.open_follower(host, knob, &child.path));
@@ -74,6 +95,37 @@ impl Ledger {
         }
     }
 
+    /// On v1, groups that came while a tier was narrow have its CPUs as their own. Once the tier gets its CPUs back for the sake of a
+    /// protected pod, so do that pod and the groups of no known pod.
+    fn widen_others(&mut self, host: &mut Host, pods: &PodTable, (tier, knob): Key, dirty: &mut BTreeSet<Key>) {
+        let held = self.held.get(&(tier, knob)).filter(|held| held.written != held.baseline);
+        let Some((narrow, policy, since)) = held.map(|held| (held.written, Arc::clone(&held.policy), held.since))
+        else {
+            return;
+        };
+        let mut open = if is_followed(host, (tier, knob)) { vec![tier] } else { Vec::new() };
+        while let Some(above) = open.pop() {
+            for child in host.groups_below(above, knob) {
+                let known = child.target.or_else(|| self.open_follower(host, knob, &child.path));
+                let Some(target) = known.filter(|target| !is_of_open_pod(host, pods, *target)) else { continue };
+                if child.value == narrow {
+                    let follower = || HeldKnob::new(Value::Max, narrow, child.path.clone(), Arc::clone(&policy), since);
+                    self.held.get_or_insert_with((target, knob), follower);
+                }
+                dirty.insert((target, knob));
+                open.push(target);
+            }
+        }
+    }
+
+    /// The held lists of groups below a tier: when it no longer leads, they are resolved again.
+    fn held_below(&self, host: &Host, (tier, knob): Key) -> Vec<Key> {
+        let Some(above) = host.attached_path(tier) else { return Vec::new() };
+        let held =
+            self.held.iter().filter(|&(&key, held)| key.1 == knob && key.0 != tier && is_within(&held.cgroup, above));
+        held.map(|(&key, _)| key).collect()
+    }
+
     /// Whether a knob is held or has a lease in force.
     pub(super) fn leads(&self, (target, knob): Key) -> bool {
         self.held.contains_key(&(target, knob)) || self.leases.effective(target, knob).is_some()
@@ -84,7 +136,8 @@ impl Ledger {
         for knob in TABLE.iter().filter(|row| row.is_within_parent()).map(|row| row.knob) {
             let leaders: Vec<Key> = above(host, target).map(|above| (above, knob)).collect();
             let leaders: Vec<Key> =
-                leaders.into_iter().filter(|key| is_followed(host, *key) && self.leads(*key)).collect();
+                leaders.into_iter().filter(|key| is_tiers_cpus(*key) || is_followed(host, *key)).collect();
+            let leaders: Vec<Key> = leaders.into_iter().filter(|key| self.leads(*key)).collect();
             self.dirty.extend(leaders);
         }
     }
@@ -134,10 +187,12 @@ impl Ledger {
         (target, knob): Key,
         asked: Option<Value>,
     ) -> Option<Left> {
-        if !row(knob).is_within_parent() || host.version_of(knob) != CgroupVersion::V1 {
+        if !row(knob).is_within_parent() {
             None
         } else if row(knob).is_cpu_list() {
             self.cpus_left(host, inputs, (target, knob), asked)
+        } else if host.version_of(knob) != CgroupVersion::V1 {
+            None
         } else {
             self.quota_left(host, inputs, target, asked)
         }
@@ -150,25 +205,42 @@ impl Ledger {
         (target, knob): Key,
         asked: Option<Value>,
     ) -> Option<Left> {
-        let leaders: Vec<Target> = above(host, target).collect();
+        let leaders = above(host, target).filter(|leader| self.leases.effective(*leader, knob).is_some());
+        let leaders: Vec<Target> = leaders.collect();
+        let is_v1 = host.version_of(knob) == CgroupVersion::V1;
         let mut ceiling: Option<(CpuSet, String, Arc<str>)> = None;
         for leader in leaders {
+            let protected = keeps_tier(host, inputs.pods, (leader, knob));
+            let follows = match &protected {
+                Some(_) => is_of_open_pod(host, inputs.pods, target) && (is_v1 || matches!(target, Target::Pod(_))),
+                None => is_v1,
+            };
+            if !follows {
+                continue;
+            }
+            let name = inputs.pods.shown(leader);
+            let why = match protected {
+                Some(pod) => format!("it stands below {name}, whose own CPUs stay because of protected pod {pod}"),
+                None => format!("on cgroup v1 it has no CPU that {name} above it does not have"),
+            };
             let Some((Value::Cpus(cpus), policy)) = self.led(host, inputs, (leader, knob)) else { continue };
             ceiling = Some(match ceiling {
                 // The message names the nearest one.
-                Some((nearer, name, policy)) => {
+                Some((nearer, why, policy)) => {
                     let both = nearer.and(&cpus);
-                    (if both.is_empty() { nearer } else { both }, name, policy)
+                    (if both.is_empty() { nearer } else { both }, why, policy)
                 }
-                None => (cpus, inputs.pods.shown(leader), policy),
+                None => (cpus, why, policy),
             });
         }
-        let (ceiling, name, policy) = ceiling?;
-        let why = format!("on cgroup v1 it has no CPU that {name} above it does not have");
+        let (ceiling, why, policy) = ceiling?;
         let own = match asked {
             Some(asked) => asked,
-            // A group with an empty list has no process, and may keep it.
-            None => self.own(host, (target, knob)).filter(|own| *own != Value::Max || self.follows((target, knob)))?,
+            // On v1 a group with an empty list has no process, and may keep it.
+            None => {
+                let is_bound = |own: &Value| *own != Value::Max || !is_v1 || self.follows((target, knob));
+                self.own(host, (target, knob)).filter(is_bound)?
+            }
         };
         let value = match own {
             Value::Cpus(own) if own.is_subset(&ceiling) && asked.is_none() => return None,
@@ -216,7 +288,10 @@ impl Ledger {
         if self.is_left_alone(inputs, target, knob) || inputs.pods.is_paused(target, inputs.now.wall) {
             return None;
         }
-        let (value, _) = self.guarded(host, inputs, target, knob, value).ok()?;
+        let (value, _) = match keeps_tier(host, inputs.pods, (target, knob)) {
+            Some(_) => self.beyond_exclusive(host, inputs, target, value).ok()?,
+            None => self.guarded(host, inputs, target, knob, value).ok()?,
+        };
         Some((value, policy))
     }
 
@@ -233,6 +308,27 @@ impl Ledger {
             None => host.peek(key.0, key.1),
         }
     }
+}
+
+fn is_tiers_cpus((target, knob): Key) -> bool {
+    matches!(target, Target::Tier(_)) && row(knob).is_cpu_list()
+}
+
+/// The pods below a tier whose cgroups are open and that are not protected.
+fn open_pods_below(host: &Host, pods: &PodTable, tier: Target) -> Vec<Target> {
+    let Some(above) = host.attached_path(tier) else { return Vec::new() };
+    let open = pods.iter().filter(|entry| entry.pod.active && entry.access != Access::Protected);
+    let targets = open.map(|entry| Target::Pod(entry.id));
+    targets.filter(|target| host.attached_path(*target).is_some_and(|path| is_within(path, above))).collect()
+}
+
+/// Whether a group is that of a pod that is not protected, or below it.
+fn is_of_open_pod(host: &Host, pods: &PodTable, target: Target) -> bool {
+    let pod = std::iter::once(target).chain(above(host, target)).find_map(|target| match target {
+        Target::Pod(id) => pods.get(id),
+        Target::Node | Target::Tier(_) | Target::Container(_) => None,
+    });
+    pod.is_some_and(|entry| entry.pod.active && entry.access != Access::Protected)
 }
 
 /// Whether groups below must follow this one.

@@ -3,7 +3,8 @@
 //! A tier contains the pods of all namespaces, so a setting on a tier with protected pods beneath it could take resources from these.
 //! Above protected pods a tier's CFS quota, burst, weight, group identity and memory bounds are never set lower than their baseline; a
 //! tier that stands beside protected pods never gets a weight above its baseline, which would be taken from them; and knobs that reclaim,
-//! kill or bound page cache are not set at all. Protection may grow: a pod's protection takes effect only through its tier.
+//! kill or bound page cache are not set at all. Protection may grow: a pod's protection takes effect only through its tier. The CPUs of
+//! such a tier are set on the other pods below it instead.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::pod::Tier;
 
 use crate::inputs::Inputs;
-use crate::ledger::Ledger;
 use crate::ledger::refusal::Refusal;
 use crate::ledger::resolved::{Railed, Resolved, number};
 use crate::ledger::specified::OwnersNext;
 use crate::ledger::tables::Denial;
+use crate::ledger::{Key, Ledger};
 use crate::path::is_within;
 use crate::table::{Access, PodEntry, PodTable};
 
@@ -39,7 +40,6 @@ impl Ledger {
         knob: Knob,
         wanted: Value,
     ) -> Result<Railed, String> {
-        let mut railed = (wanted, None);
         if let Target::Tier(tier @ (Tier::Guaranteed | Tier::Burstable)) = target
             && row(knob).is_quota()
         {
@@ -49,12 +49,7 @@ impl Ledger {
                 Tier::BestEffort
             ));
         }
-        if let Value::Cpus(cpus) = wanted {
-            let exclusive = self.exclusive_cpus(host, inputs);
-            if let Some((left, why)) = without_exclusive(host, target, cpus, &exclusive)? {
-                railed = (Value::Cpus(left), Some((wanted, why)));
-            }
-        }
+        let mut railed = self.beyond_exclusive(host, inputs, target, wanted)?;
         let mut bound = |value: Value, why: String, is_wrong: fn(i128, i128) -> bool| {
             if is_wrong(rank(railed.0), rank(value)) {
                 railed = (value, Some((wanted, why)));
@@ -101,6 +96,9 @@ impl Ledger {
                 _ if is_weight => floor.is_some() || ceiling.is_some(),
                 Group::Bandwidth | Group::Protection | Group::Identity => floor.is_some(),
                 _ => match floor {
+                    Some(why) if knob == CPU_LIST => {
+                        return Err(format!("{why}: it keeps its CPUs, and the set is that of the other pods below"));
+                    }
                     Some(why) => return Err(format!("{why}: {knob} of a tier above it is left alone")),
                     None => false,
                 },
@@ -132,6 +130,26 @@ impl Ledger {
             }
             adjusted => Ok((value, adjusted)),
         }
+    }
+
+    /// A set of CPUs without those that containers outside of the target have exclusively; other values stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// Why the set cannot be used.
+    pub(super) fn beyond_exclusive(
+        &self,
+        host: &mut Host,
+        inputs: &Inputs<'_>,
+        target: Target,
+        wanted: Value,
+    ) -> Result<Railed, String> {
+        let Value::Cpus(cpus) = wanted else { return Ok((wanted, None)) };
+        let exclusive = self.exclusive_cpus(host, inputs);
+        Ok(match without_exclusive(host, target, cpus, &exclusive)? {
+            Some((left, why)) => (Value::Cpus(left), Some((wanted, why))),
+            None => (wanted, None),
+        })
     }
 
     /// Marks all sets of CPUs to be resolved again: CPUs have become exclusive to a container, or no longer are.
@@ -242,6 +260,14 @@ fn protected_pods(host: &Host, pods: &PodTable, tier: Tier) -> (Option<String>, 
     let protected = || pods.iter().filter(|entry| entry.pod.active && entry.access == Access::Protected);
     let key = |entry: &PodEntry| entry.pod.key();
     (protected().find(is_below).map(key), protected().find(|entry| !is_below(entry)).map(key))
+}
+
+/// A protected pod below a tier whose CPUs are therefore set on the other pods below it; `None` for other targets and knobs.
+pub(super) fn keeps_tier(host: &Host, pods: &PodTable, (target, knob): Key) -> Option<String> {
+    match target {
+        Target::Tier(tier) if knob == CPU_LIST => protected_pods(host, pods, tier).0,
+        _ => None,
+    }
 }
 
 fn share(of: i64, percent: u32) -> Value {

@@ -235,3 +235,122 @@ fn on_v2_a_lease_of_all_cpus_is_no_drift() {
         }
     }
 }
+
+mod protected {
+    use super::*;
+
+    const PROXY_PATH: &str = "kubepods/burstable/podproxy";
+
+    fn proxy() -> qosm_model::pod::Pod {
+        let text = r#"{"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "proxy", "namespace": "kube-system", "uid": "proxy"},
+            "spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running", "qosClass": "BestEffort"}}"#;
+        qosm_cluster::parse_objects(text, "proxy.json").pods.remove(0)
+    }
+
+    fn id(env: &Env, name: &str) -> PodId {
+        env.pods.iter().find(|entry| entry.pod.name == name).unwrap().id
+    }
+
+    /// A pod's cgroup is opened.
+    fn opens(env: &mut Env, name: &str, path: &str) -> Target {
+        let target = Target::Pod(id(env, name));
+        env.host.create(path).unwrap();
+        env.ledger.open_cgroup(&mut env.host, target, path).unwrap();
+        target
+    }
+
+    /// A protected pod comes.
+    fn comes(env: &mut Env) {
+        env.pods.update(vec![pod(), proxy()]);
+        env.pods.protect(&[id(env, "proxy")], &env.config.guard_rails.protected_namespaces);
+        opens(env, "proxy", PROXY_PATH);
+        env.ledger.touch_tiers();
+    }
+
+    fn goes(env: &mut Env) {
+        let target = Target::Pod(id(env, "proxy"));
+        env.pods.update(vec![pod()]);
+        env.ledger.forget_target(&mut env.host, target);
+        env.host.simulated_mut().unwrap().remove_cgroup(PROXY_PATH).unwrap();
+        env.ledger.touch_tiers();
+    }
+
+    fn of_proxy(env: &mut Env) -> String {
+        env.host.simulated_mut().unwrap().read_file(PROXY_PATH, "cpuset.cpus").unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn the_cpus_of_a_tier_with_a_protected_pod_are_set_on_the_others_and_go_back_and_forth() {
+        for (versions, all, narrow, wide) in [
+            (Versions::V1, ["0-7", "2-3", "2-3", "2-3"], ["3-5"; 4], "0-7"),
+            (Versions::V2, ["", "2-3", "", ""], ["3-5", "0-7", "", ""], ""),
+        ] {
+            let mut env = env(versions, None);
+            comes(&mut env);
+            env.lease("a", 1, (TIER, CPUS), cpus("2-3"));
+            env.apply();
+            assert_eq!(
+                (lists(&mut env), of_proxy(&mut env)),
+                (all.map(str::to_owned), wide.to_owned()),
+                "{versions:?}"
+            );
+            assert!(env.ledger.refusals()[&(TIER, CPUS)].why.contains("kube-system/proxy"));
+            env.lease("a", 1, (TIER, CPUS), cpus("3-5"));
+            env.tick();
+            assert!(env.tick().decisions.is_empty(), "{versions:?}");
+            assert_eq!(lists(&mut env)[1], "3-5", "{versions:?}");
+
+            goes(&mut env);
+            env.tick();
+            assert_eq!(lists(&mut env), narrow, "{versions:?}");
+            comes(&mut env);
+            env.tick();
+            let kept = lists(&mut env);
+            assert!(["0-7", ""].contains(&kept[0].as_str()) && kept[1] == "3-5", "{versions:?}: {kept:?}");
+            assert!(["0-7", ""].contains(&of_proxy(&mut env).as_str()), "{versions:?}");
+
+            env.ledger.release("a");
+            env.tick();
+            assert!(lists(&mut env).iter().all(|list| ["0-7", ""].contains(&list.as_str())), "{versions:?}");
+            env.ledger.close_spares(&mut env.host);
+            assert_eq!((env.ledger.held().len(), env.ledger.refusals().len()), (0, 0), "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_comes_below_such_a_tier_gets_its_cpus() {
+        for versions in [Versions::V1, Versions::V2] {
+            let mut env = env(versions, None);
+            comes(&mut env);
+            env.lease("a", 1, (TIER, CPUS), cpus("2-3"));
+            env.apply();
+            let late = {
+                let text = r#"{"apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": "late", "namespace": "default", "uid": "late"},
+                    "spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running", "qosClass": "BestEffort"}}"#;
+                qosm_cluster::parse_objects(text, "late.json").pods.remove(0)
+            };
+            env.pods.update(vec![pod(), proxy(), late]);
+            let target = opens(&mut env, "late", "kubepods/burstable/podlate");
+            env.ledger.adopt(&mut env.host, target);
+            env.tick();
+            assert_eq!(env.value((target, CPUS)), cpus("2-3"), "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_its_own_is_narrowed_to_that_of_such_a_tier() {
+        for versions in [Versions::V1, Versions::V2] {
+            let mut env = env(versions, None);
+            comes(&mut env);
+            env.lease("b", 1, (POD, CPUS), cpus("1-2"));
+            env.lease("a", 1, (TIER, CPUS), cpus("2-3"));
+            env.apply();
+            assert_eq!(env.value((POD, CPUS)), cpus("2"), "{versions:?}");
+            env.ledger.release("a");
+            env.tick();
+            assert_eq!(env.value((POD, CPUS)), cpus("1-2"), "{versions:?}");
+        }
+    }
+}
