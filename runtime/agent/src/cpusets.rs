@@ -4,6 +4,7 @@
 //! each container that gets exclusive ones. So the cpuset of a new container is read in each tick, that of a container that could have
 //! exclusive CPUs as often as a held knob, and beyond these one cpuset per tick, all containers in turn.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use qosm_host::{Host, HostError};
@@ -31,6 +32,8 @@ pub(crate) struct Cpusets {
     has_changed: bool,
     /// Number of changes of any cpuset.
     changes: u64,
+    /// Containers with exclusive CPUs.
+    exclusive: BTreeSet<ContainerId>,
     /// Whether the CPUs that containers have exclusively may have changed.
     has_exclusive_changed: bool,
     /// Whether the current step is a tick's: due cpusets are read in ticks only.
@@ -68,9 +71,9 @@ impl Cpusets {
         if self.sets.remove(&target).is_some() {
             self.has_changed = true;
             self.changes = self.changes.wrapping_add(1);
-            self.has_exclusive_changed = true;
         }
         if let Target::Container(container) = target {
+            self.has_exclusive_changed |= self.exclusive.remove(&container);
             self.young.retain(|(young, _)| *young != container);
         }
     }
@@ -153,6 +156,7 @@ impl Cpusets {
             Ok(cpus) => cpus,
             Err(HostError::Gone { .. }) => {
                 self.note(Target::Container(id), None);
+                self.has_exclusive_changed |= self.exclusive.remove(&id);
                 return None;
             }
             // A cpuset that cannot be read changes nothing.
@@ -170,6 +174,10 @@ impl Cpusets {
         if known != exclusive || (has_moved && known.is_some()) {
             self.has_exclusive_changed = true;
         }
+        match exclusive {
+            Some(_) => self.exclusive.insert(id),
+            None => self.exclusive.remove(&id),
+        };
         if known == exclusive {
             return None;
         }

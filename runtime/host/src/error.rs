@@ -177,9 +177,9 @@ pub enum HostError {
         more: Box<CpuSet>,
     },
     /// A memory limit that cannot be lowered, since too much memory is in use and cannot be reclaimed.
-    #[error(
-        "{path} is not lowered to {limit} yet: {usage} bytes are in use and cannot be reclaimed; it stands at {stands} and is tried again"
-    )]
+    ///
+    /// The text has no amount that differs with each try: it is one problem, told once.
+    #[error("{path} is not lowered to {limit} yet: more is in use and cannot be reclaimed; it is tried again")]
     InUse {
         /// The knob's target.
         target: Target,

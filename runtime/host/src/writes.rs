@@ -1,5 +1,5 @@
-//! Detects other writers: inotify reports the cgroups in which a knob's file was written, so that the host need not
-//! read the files in each tick. If a directory cannot be watched, [`Host::detects_writes`] returns `false` and the
+//! Detects other writers: inotify reports the cgroups in which a knob's file was written, and those that were removed, so that the host
+//! need not read the files in each tick. If a directory cannot be watched, [`Host::detects_writes`] returns `false` and the
 //! files must be read. After lost events every cgroup counts as written.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use crate::Host;
-use crate::backend::{Access, Area, Backend as _};
+use crate::backend::{Access, Area, Backend as _, join};
 use crate::error::HostError;
 use crate::knob_table::TABLE;
 use crate::mounts::Controller;
@@ -39,6 +39,8 @@ pub(crate) struct Writes {
 struct WriteEvents {
     /// Targets with a written knob file.
     written: BTreeSet<Target>,
+    /// Directories that were removed, by the target above and their name.
+    removed: Vec<(Target, String)>,
     /// Targets whose `cgroup.subtree_control` was written.
     above: BTreeSet<Target>,
     /// Events were lost.
@@ -75,8 +77,12 @@ impl Writes {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 events_seen.has_gap = true;
             } else if event.events().contains(ReadFlags::IGNORED) {
-                // The directory is gone. Another one may have taken its place, in which nothing is set.
-                events_seen.written.extend(self.targets.remove(&event.wd()));
+                self.targets.remove(&event.wd());
+            } else if let (Some(name), Some(&above)) = (event.file_name(), self.targets.get(&event.wd()))
+                && event.events().contains(ReadFlags::DELETE)
+            {
+                // The kernel reports a removed cgroup to the watch of the one above only.
+                events_seen.removed.push((above, name.to_string_lossy().into_owned()));
             } else if let (Some(name), Some(&target)) = (event.file_name(), self.targets.get(&event.wd())) {
                 if is_knob(name.to_bytes()) {
                     events_seen.written.insert(target);
@@ -124,9 +130,14 @@ impl Host {
     /// that cannot be watched are not reported.
     pub fn written_targets(&mut self) -> BTreeSet<Target> {
         let Some(writes) = &mut self.writes else { return BTreeSet::new() };
-        let WriteEvents { mut written, above, has_gap } = writes.take();
+        let WriteEvents { mut written, removed, above, has_gap } = writes.take();
         if has_gap {
             written.extend(self.targets.keys());
+        }
+        // Another directory may have taken the place of a removed one, in which nothing is set.
+        for (above, name) in removed {
+            let path = self.attached_path(above).map(|above| join(above, &name));
+            written.extend(path.and_then(|path| self.attached_at(&path)));
         }
         for path in above.into_iter().filter_map(|target| self.attached_path(target).map(str::to_owned)) {
             let is_below = |attached: &Attached| attached.path.rsplit_once('/').is_some_and(|(above, _)| above == path);
@@ -156,7 +167,11 @@ impl Host {
             let watched = self.backend.handle(Area::Cgroup(tree), &path, Access::Directory).and_then(|directory| {
                 // inotify takes paths only; this is the path of the open directory.
                 let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
-                Ok(inotify::add_watch(&writes.inotify, name, WatchFlags::MODIFY | WatchFlags::ONLYDIR)?)
+                Ok(inotify::add_watch(
+                    &writes.inotify,
+                    name,
+                    WatchFlags::MODIFY | WatchFlags::DELETE | WatchFlags::ONLYDIR,
+                )?)
             });
             match watched {
                 Ok(watch) => {

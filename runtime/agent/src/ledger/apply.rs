@@ -256,19 +256,23 @@ impl Ledger {
                 return self.refused(host, inputs, resolved, error, out);
             }
         };
-        let decision = decision::of_step(host, inputs, planned, resolved, clamp);
-        tracing::info!(
-            policy = %resolved.policy,
-            pod = decision.pod_key(),
-            container = decision.container.as_deref().unwrap_or(""),
-            knob = %planned.knob,
-            from = %planned.from,
-            to = %shown,
-            reason = %resolved.reason,
-            "setting applied"
-        );
-        inputs.metrics.write(planned.knob, &resolved.policy);
-        out.decisions.push(decision);
+        // Whether another try of what was refused comes to more shows later.
+        let is_retry = self.refusals.get(&key).is_some_and(|known| known.wanted == resolved.wanted.value);
+        if !(pending && is_retry) {
+            let decision = decision::of_step(host, inputs, planned, resolved, clamp);
+            tracing::info!(
+                policy = %resolved.policy,
+                pod = decision.pod_key(),
+                container = decision.container.as_deref().unwrap_or(""),
+                knob = %planned.knob,
+                from = %planned.from,
+                to = %shown,
+                reason = %resolved.reason,
+                "setting applied"
+            );
+            inputs.metrics.write(planned.knob, &resolved.policy);
+            out.decisions.push(decision);
+        }
         if !pending {
             self.accepted(key, resolved);
         }

@@ -329,7 +329,7 @@ impl Ledger {
             }
             self.dirty.insert(key);
         }
-        let is_told = is_sync && held.drift.as_ref() == Some(&message);
+        let is_told = held.is_synced && is_same || is_sync && held.drift.as_ref() == Some(&message);
         if knob == Bandwidth::KNOB {
             self.quotas.refresh(host, target);
         }

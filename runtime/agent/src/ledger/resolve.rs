@@ -31,12 +31,15 @@ impl Ledger {
             && inputs.config.guard_rails.protected_namespaces.contains(&entry.pod.namespace)
         {
             let why = format!("namespace {} is protected by the guard rails", entry.pod.namespace);
-            if let Some(lease) = self.leases.effective(target, knob) {
-                let refusal = Refusal::new(lease.value, &lease.holder.policy, &why, inputs.now.wall);
-                self.note_refusal(target, knob, refusal);
+            let lease = self.leases.effective(target, knob);
+            let refusal = lease.map(|lease| Refusal::new(lease.value, &lease.holder.policy, &why, inputs.now.wall));
+            let is_refused = refusal.is_some();
+            match refusal {
+                Some(refusal) => drop(self.note_refusal(target, knob, refusal)),
+                None => drop(self.refusals.remove(&(target, knob))),
             }
             // A knob that is held from before is restored.
-            return self.restoring(target, knob).map(|resolved| Resolved { is_refused: true, ..resolved });
+            return self.restoring(target, knob).map(|resolved| Resolved { is_refused, ..resolved });
         }
         let asked = self.leases.effective(target, knob).map(|lease| host.as_held(knob, lease.value));
         let composed =

@@ -111,3 +111,16 @@ fn writes_of_others_are_detected_and_the_kernels_own_are_not() {
     fs::write(format!("{directory}/{file}"), "60000").unwrap();
     assert_eq!(tree.host.written_targets(), BTreeSet::new(), "whoever is not attached is nobody's");
 }
+
+/// Another one may take its place under the same path, in which nothing is set.
+#[test]
+fn a_cgroup_that_is_removed_counts_as_written() {
+    let mut tree = Tree::new("removed");
+    tree.host.watch_writes().unwrap();
+    tree.host.written_targets();
+    let directory = tree.directory(Controller::Cpu);
+    fs::remove_dir(&directory).unwrap();
+    assert_eq!(tree.host.written_targets(), BTreeSet::from([CONTAINER]));
+    fs::create_dir(&directory).unwrap();
+    assert_eq!(tree.host.written_targets(), BTreeSet::new());
+}

@@ -36,7 +36,8 @@ fn a_limit_that_is_nearer_already_stays_and_is_told_once() {
     env.write(APP_PATH, "memory.max", &(102 * MIB).to_string());
     env.lease("a", 1, LIMIT, n(20 * MIB));
     let mut told = env.apply().notices.len();
-    for _ in 0..200 {
+    for second in 0..200 {
+        uses(&mut env, (101 + second % 2) * MIB);
         told += env.tick().notices.len();
     }
     assert_eq!((env.value(LIMIT), env.ledger.held().len(), told), (n(102 * MIB), 0, 1));
@@ -52,4 +53,36 @@ fn a_limit_comes_down_once_the_memory_does() {
         env.tick();
     }
     assert_eq!((env.value(LIMIT), env.ledger.refusals().len()), (n(20 * MIB), 0));
+}
+
+#[test]
+fn a_limit_that_takes_its_time_is_tried_once_a_minute_told_once_and_comes_down_in_the_end() {
+    let mut env = env();
+    env.host.simulated_mut().unwrap().stall_slow_writes();
+    env.lease("a", 1, LIMIT, n(20 * MIB));
+    let mut applied = env.apply();
+    for second in 0..200 {
+        uses(&mut env, (100 + second % 2) * MIB);
+        let more = env.tick();
+        applied.decisions.extend(more.decisions);
+        applied.notices.extend(more.notices);
+    }
+    assert_eq!((applied.decisions.len(), applied.notices.len()), (1, 1));
+    let held = env.ledger.held().get(&LIMIT).unwrap();
+    assert!(held.baseline == Value::Max && held.pending.is_none(), "{held:?}");
+    assert!(env.value(LIMIT) > n(100 * MIB) && env.value(LIMIT) < n(110 * MIB), "{}", env.value(LIMIT));
+    uses(&mut env, 10 * MIB);
+    for _ in 0..62 {
+        env.tick();
+    }
+    assert_eq!((env.value(LIMIT), env.ledger.refusals().len()), (n(20 * MIB), 0));
+    // Released while a write is under way.
+    uses(&mut env, 19 * MIB);
+    env.lease("a", 1, LIMIT, n(10 * MIB));
+    env.apply();
+    env.ledger.release("a");
+    for _ in 0..4 {
+        env.tick();
+    }
+    assert_eq!((env.value(LIMIT), env.ledger.held().len(), env.ledger.refusals().len()), (Value::Max, 0, 0));
 }
