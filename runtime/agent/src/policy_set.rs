@@ -243,7 +243,15 @@ impl ModuleLoader {
         }
         match choice {
             Choice::None => drop(self.last_good.applied.remove(name)),
-            Choice::Keep(applied) => self.keep_current(name, &applied, set),
+            Choice::Keep(applied) => match self.overrides.failure_of(&entry(name, &module.spec)) {
+                // The failure is still to be seen when the operator pauses the rollout because of it.
+                Some(why) => {
+                    let (reference, generation) = (module.spec.module.clone(), module.metadata.generation);
+                    let pending_update = PendingUpdate { generation, module: reference, is_pending: false, why };
+                    self.keep_after_failure(name, &applied, pending_update, set);
+                }
+                None => self.keep_current(name, &applied, set),
+            },
             Choice::Apply { now, before } => {
                 let (asked, generation) = (entry(name, &now.spec), Some(now.generation));
                 match self.load(&asked) {
@@ -276,6 +284,21 @@ impl ModuleLoader {
         match self.load(&stays) {
             Ok(policy) => set.push(policy, generation),
             Err(failure) => self.fall_back(&stays, generation, failure.pending_update(generation, &stays), set),
+        }
+    }
+
+    /// Keeps the specification that was applied earlier, since the newer one failed here.
+    fn keep_after_failure(
+        &mut self,
+        name: &str,
+        applied: &AppliedSpec,
+        pending_update: PendingUpdate,
+        set: &mut PolicySet,
+    ) {
+        let stays = entry(name, &applied.spec);
+        match self.load(&stays) {
+            Ok(policy) => set.push_fallback(policy, Some(applied.generation), pending_update),
+            Err(_) => self.fall_back(&stays, Some(applied.generation), pending_update, set),
         }
     }
 

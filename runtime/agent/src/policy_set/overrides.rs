@@ -130,6 +130,12 @@ impl Overrides {
         }
     }
 
+    /// Why the last version of an entry failed; `None` if none did.
+    pub(super) fn failure_of(&self, entry: &PolicyConfig) -> Option<String> {
+        let failed = self.rolled_back.get(&entry.name)?.iter().rev().find(|failed| failed.entry == *entry)?;
+        Some(failed.why.clone())
+    }
+
     /// Forgets the failed versions of a policy, so that they are tried again. Returns whether there were any.
     pub(super) fn clear_rollback(&mut self, policy: &str) -> bool {
         self.rolled_back.remove(policy).is_some()

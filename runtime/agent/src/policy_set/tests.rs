@@ -59,6 +59,14 @@ fn after_a_rollback_and_a_restart_the_specification_that_worked_runs_as_a_whole(
     assert_eq!((kept.generation, kept.is_fallback, kept.policy.config.priority), (Some(1), true, 1));
     assert!(kept.pending_update.as_ref().is_some_and(|pending| pending.why.contains("it trapped")));
 
+    // An operator pauses the rollout: the failure is still to be seen.
+    let mut paused = spec(2);
+    paused["rollout"] = json!({"paused": true});
+    let set = loader(folder.path(), &engine, &wasm).resolve(&desired(3, &paused));
+    let [kept] = set.policies.as_slice() else { panic!("{:?}", set.load_failed) };
+    assert_eq!((kept.generation, kept.policy.config.priority), (Some(1), 1));
+    assert!(kept.pending_update.as_ref().is_some_and(|pending| pending.why.contains("it trapped")));
+
     // Once it works, there is no way back.
     let mut third = loader(folder.path(), &engine, &wasm);
     let works = third.resolve(&desired(3, &spec(3))).policies.remove(0).policy;
