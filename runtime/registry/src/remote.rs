@@ -152,17 +152,23 @@ impl Remote {
         }
     }
 
-    /// The referrers of a manifest: from the referrers API, else from the index at the referrers tag.
+    /// The referrers of a manifest: from the referrers API, else from the index at the referrers tag. Pages are read until there are `most`
+    /// of them.
     ///
     /// # Errors
     ///
     /// [`RegistryError`]: an unreachable registry must not look like one without signatures.
-    pub(crate) async fn referrers(&self, of: &Reference, digest: Digest) -> Result<Referrers, RegistryError> {
+    pub(crate) async fn referrers(
+        &self,
+        of: &Reference,
+        digest: Digest,
+        most: usize,
+    ) -> Result<Referrers, RegistryError> {
         let asked = Asked::pull(of, "index of referrers");
         let path = format!("referrers/{digest}");
         match self.page(&asked, &path).await {
             Ok((document, next)) if document.is_index() => {
-                let index = self.whole_index(&asked, &path, document, next).await?;
+                let index = self.further_pages(&asked, &path, document, next, most).await?;
                 return Ok(Referrers { index: Some(index), by_api: true });
             }
             // Registries without the API answer with an HTML page or an error.
@@ -174,13 +180,14 @@ impl Remote {
         Ok(Referrers { index, by_api: false })
     }
 
-    /// An index with the entries of its further pages, at most [`PAGES`] of them.
-    async fn whole_index(
+    /// An index with the entries of its further pages, until it has `most` entries.
+    async fn further_pages(
         &self,
         asked: &Asked<'_>,
         path: &str,
         first: Document,
         mut next: Option<String>,
+        most: usize,
     ) -> Result<Document, RegistryError> {
         if next.is_none() {
             return Ok(first);
@@ -188,10 +195,10 @@ impl Remote {
         let what = asked.reference.to_string();
         let mut index = first.index(&what)?;
         for _ in 1..PAGES {
-            let Some(query) = next else { break };
+            let Some(query) = next.filter(|_| index.manifests.len() < most) else { break };
             let (page, further) = self.page(asked, &format!("{path}?{query}")).await?;
             index.manifests.extend(page.index(&what)?.manifests);
-            next = further;
+            next = further.filter(|further| *further != query);
         }
         let bytes = serde_json::to_vec(&index).map_err(|error| RegistryError::InvalidArtifact {
             what: what.clone(),

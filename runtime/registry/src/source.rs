@@ -306,7 +306,7 @@ fn signature_in(
 async fn signatures_at(endpoint: &Endpoint, digest: Digest) -> Result<Vec<SignatureManifest>, RegistryError> {
     let mut found = Vec::new();
     let (remote, reference) = (&endpoint.remote, &endpoint.reference);
-    if let Some(index) = remote.referrers(reference, digest).await?.index {
+    if let Some(index) = remote.referrers(reference, digest, MAX_SIGNATURES).await?.index {
         let what = reference.pinned(digest).to_string();
         // The descriptor's type is not reliable, so the manifest is read.
         for entry in index.index(&what)?.manifests.into_iter().take(MAX_SIGNATURES) {

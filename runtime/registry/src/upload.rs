@@ -69,7 +69,7 @@ async fn push_blobs(
 
 /// Adds a signature to the referrers tag if the registry does not implement the referrers API: then the client maintains it.
 async fn list_referrer(remote: &Remote, to: &Reference, of: Digest, signature: &Document) -> Result<(), RegistryError> {
-    let referrers = remote.referrers(to, of).await?;
+    let referrers = remote.referrers(to, of, 0).await?;
     if referrers.by_api {
         return Ok(());
     }
