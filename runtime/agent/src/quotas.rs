@@ -33,6 +33,11 @@ impl Quotas {
         self.rows.get(&target).copied()
     }
 
+    /// All bandwidths as last read.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Target, qosm_host::Bandwidth)> {
+        self.rows.iter().map(|(&target, &bandwidth)| (target, bandwidth))
+    }
+
     /// Makes a new target due for its first reads.
     pub(crate) fn opened(&mut self, target: Target) {
         self.young.insert(target, YOUNG_READS);

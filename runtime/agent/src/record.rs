@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 
 use qosm_engine::Interface;
 use qosm_host::mounts::{CgroupVersion, Controller};
-use qosm_host::{Support, knob_table};
+use qosm_host::{Bandwidth, Support, knob_table};
 use qosm_model::application::ApplicationSample;
 use qosm_model::block_io::{BlockDevice, PodVolume};
 use qosm_model::column::Fields;
@@ -14,7 +14,7 @@ use qosm_model::cpu_topology::Cpu;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::node::{Group, GroupCounters, GroupSample, NodeMemory};
 use qosm_model::numa::{NumaId, NumaNode, NumaSample, list_text};
-use qosm_model::pod::{ContainerId, ContainerState};
+use qosm_model::pod::{ContainerId, ContainerState, PodId};
 use serde_json::json;
 
 use crate::agent::Agent;
@@ -26,10 +26,15 @@ use crate::facts::{
     manifest, node_manifest, topology_manifest,
 };
 use crate::now::Now;
+use crate::pause;
 use crate::policy::Policy;
 use crate::replay::line::{ApplicationLine, ContainerLine, NodeLine, NumaLine, NumaMemoryLine, PodsLine, TickLine};
 use crate::report::view::View;
 use crate::step::Step;
+use crate::table::PodEntry;
+
+/// The kubelet's default CFS period, in microseconds, which a replay assumes.
+const PERIOD: u64 = 100_000;
 
 /// A recording in progress.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub struct Recorder {
     /// Pods as last written, and those that the next line leads to.
     pods: BTreeMap<String, serde_json::Value>,
     next_pods: Option<BTreeMap<String, serde_json::Value>>,
+    /// Pods that `qosm pause` pauses, as last written.
+    paused: Vec<PodId>,
     node: qosm_model::pod::Node,
     changed: Option<TickLine>,
     /// Cpusets as last written, and how often they had changed by then.
@@ -71,6 +78,7 @@ impl Recorder {
             last: None,
             pods,
             next_pods: None,
+            paused: view.pods.paused_by_operator(),
             node: view.sources.node.clone(),
             changed: None,
             cpusets: BTreeMap::new(),
@@ -110,6 +118,7 @@ impl Recorder {
             now.iter().filter(|(key, pod)| self.pods.get(*key) != Some(pod)).map(|(_, pod)| pod.clone()).collect();
         let removed = self.pods.keys().filter(|key| !now.contains_key(*key)).cloned().collect();
         self.next_pods = Some(now);
+        self.paused = view.pods.paused_by_operator();
         let node = &view.sources.node;
         // A change that is not in any line yet is written now.
         let is_unwritten = self.changed.take().is_some_and(|line| line.node_object.is_some());
@@ -158,6 +167,9 @@ impl Recorder {
             return true;
         };
         let cpusets = self.changed_cpusets(view);
+        if self.paused != view.pods.paused_by_operator() {
+            self.sources(agent);
+        }
         let columns = step.readings.since(&self.earlier);
         let mut tick = self.changed.take().unwrap_or_default();
         self.pods = self.next_pods.take().unwrap_or_else(|| std::mem::take(&mut self.pods));
@@ -322,8 +334,17 @@ fn numa_line(sample: &NumaSample) -> NumaLine {
     }
 }
 
+/// All pods. A pause by `qosm pause` stands in the annotation while it lasts: a replay knows no operators.
 fn manifests(view: &View<'_>) -> BTreeMap<String, serde_json::Value> {
-    view.pods.iter().map(|entry| (entry.pod.key(), manifest(&entry.pod))).collect()
+    let paused = view.pods.paused_by_operator();
+    let of = |entry: &PodEntry| {
+        let mut manifest = manifest(&entry.pod);
+        if paused.contains(&entry.id) {
+            manifest["metadata"]["annotations"][pause::ANNOTATION] = json!("true");
+        }
+        (entry.pod.key(), manifest)
+    };
+    view.pods.iter().map(of).collect()
 }
 
 fn config_maps(view: &View<'_>) -> Vec<serde_json::Value> {
@@ -481,15 +502,11 @@ fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
         let Some(file) = view.host.file(target, knob).filter(|_| is_file) else { continue };
         let Some(row) = row_of(view, target) else { continue };
         let row = rows.entry(target).or_insert(row);
-        let mut text = view.host.encode(target, knob, held.baseline);
-        if knob_table::row(knob).is_quota() && file.file == "cpu.max" {
-            let period = view.ledger.quotas().get(target).map_or(100_000, |bandwidth| bandwidth.period.0);
-            text = match held.baseline.number() {
-                None => format!("max {period}"),
-                Some(quota) => format!("{quota} {period}"),
-            };
-        }
-        if knob.device().is_none() {
+        let text = view.host.encode(target, knob, held.baseline);
+        if knob_table::row(knob).is_quota() {
+            let bandwidth = view.ledger.quotas().get(target);
+            row.files.extend(bandwidth_files(view, target, held.baseline, bandwidth));
+        } else if knob.device().is_none() {
             row.files.insert(file.file.to_owned(), text);
         } else if held.baseline != Value::Unset {
             // One file has all devices.
@@ -498,7 +515,33 @@ fn cgroups(view: &View<'_>) -> Vec<CgroupFacts> {
             lines.push('\n');
         }
     }
+    // A replay sets the limits of pods over the kubelet's default.
+    for (target, bandwidth) in view.ledger.quotas().iter().filter(|(_, bandwidth)| bandwidth.period.0 != PERIOD) {
+        let Some(row) = row_of(view, target) else { continue };
+        let row = rows.entry(target).or_insert(row);
+        let quota = bandwidth.quota.and_then(|quota| i64::try_from(quota.0).ok()).map_or(Value::Max, Value::Number);
+        let held = view.ledger.held().get(&(target, Bandwidth::KNOB));
+        let baseline = held.map_or(quota, |held| held.baseline);
+        row.files.extend(bandwidth_files(view, target, baseline, Some(bandwidth)));
+    }
     rows.into_values().collect()
+}
+
+/// The files of a CFS quota and its period. Cgroup v2 has both in one file.
+fn bandwidth_files(
+    view: &View<'_>,
+    target: Target,
+    quota: Value,
+    bandwidth: Option<Bandwidth>,
+) -> Vec<(String, String)> {
+    let Some(file) = view.host.file(target, Bandwidth::KNOB) else { return Vec::new() };
+    let period = bandwidth.map_or(PERIOD, |bandwidth| bandwidth.period.0);
+    let text = view.host.encode(target, Bandwidth::KNOB, quota);
+    match file.file {
+        "cpu.max" => vec![("cpu.max".to_owned(), format!("{} {period}", text.split(' ').next().unwrap_or(&text)))],
+        file if period == PERIOD => vec![(file.to_owned(), text)],
+        file => vec![("cpu.cfs_period_us".to_owned(), period.to_string()), (file.to_owned(), text)],
+    }
 }
 
 /// A cgroup by its names; `None` for the node, and for a pod or container that no longer runs, since a replay does not have it.
@@ -657,6 +700,50 @@ mod tests {
             (vec![json!("last"), json!("new")], &json!(["default/old"]))
         );
         assert_eq!(recorded[2]["pods"], json!(null));
+    }
+
+    #[test]
+    fn a_pause_by_an_operator_is_recorded_and_ends_when_it_ends() {
+        let mut live = node(&json!({"host": {"cpus": 4}, "pods": [pod("web", "Running")]}));
+        let (sender, received) = sync_channel(10);
+        let mut recorder = Recorder::start(live.agent(), sender, Now::default()).unwrap();
+        let now = |second: u64| Now {
+            monotonic: Micros(second * 1_000_000),
+            wall: qosm_model::lease::Timestamp(i64::try_from(second).unwrap() * 1000),
+            ..Now::default()
+        };
+        for second in 1..6 {
+            if second == 3 {
+                let until = Some(qosm_model::lease::Timestamp(4500));
+                live.agent.set_pause("default/web", Some(until), now(2)).unwrap();
+            }
+            let step = live.agent.step(now(second));
+            assert!(recorder.step(&live.agent, &step, now(second)));
+        }
+        let paused = |line: &serde_json::Value| {
+            let pods = line["pods"]["upserted"].as_array()?;
+            Some(pods.iter().map(|pod| pod["metadata"]["annotations"]["qosm.io/paused"].clone()).collect::<Vec<_>>())
+        };
+        let recorded: Vec<_> = lines(&received)[1..].iter().map(paused).collect();
+        assert_eq!(recorded, [None, Some(vec![json!("true")]), None, Some(vec![json!(null)])]);
+    }
+
+    #[test]
+    fn facts_hold_cfs_periods_that_are_not_the_default() {
+        for (version, own) in [
+            ("v1", json!({"cpu.cfs_period_us": "50000", "cpu.cfs_quota_us": "25000"})),
+            ("v2", json!({"cpu.max": "25000 50000"})),
+        ] {
+            let facts = json!({
+                "host": {"cgroup": version, "cpus": 4}, "pods": [pod("web", "Running"), pod("other", "Running")],
+                "cgroups": [{"pod": "default/web", "container": "app", "files": own}],
+            });
+            let mut live = node(&facts);
+            live.agent.step(Now::default());
+            let recorded = super::facts(live.agent());
+            let rows: Vec<_> = recorded.cgroups.iter().map(|row| serde_json::to_value(&row.files).unwrap()).collect();
+            assert_eq!(rows, [own], "{version}");
+        }
     }
 
     #[test]

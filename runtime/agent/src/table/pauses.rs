@@ -7,7 +7,7 @@ use qosm_model::lease::Timestamp;
 use qosm_model::pod::PodId;
 
 use super::{Access, PodTable};
-use crate::pause::Pause;
+use crate::pause::{Pause, PauseSource};
 
 /// Which pauses began and ended.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,14 @@ impl PodTable {
     /// All pauses, each with its end.
     pub(crate) fn pauses(&self) -> impl Iterator<Item = (PodId, Option<Timestamp>)> {
         self.pauses.iter().map(|(&id, pause)| (id, pause.until))
+    }
+
+    /// The pods that `qosm pause` pauses.
+    pub(crate) fn paused_by_operator(&self) -> Vec<PodId> {
+        let by_operator = self.pauses.iter().filter(|(_, pause)| pause.source == PauseSource::Operator);
+        let mut pods: Vec<_> = by_operator.map(|(&id, _)| id).collect();
+        pods.sort_unstable();
+        pods
     }
 
     /// Whether [`Self::end_pauses`] was called.
@@ -110,7 +118,6 @@ impl PodTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pause::PauseSource;
     use crate::table::tests::pod;
 
     const WEB: PodId = PodId(1);
