@@ -37,6 +37,8 @@ pub(crate) struct Classes {
     counted: Vec<ContainerId>,
     /// The class that each container was put into.
     placed: BTreeMap<ContainerId, Place>,
+    /// Whether the classes in which an earlier agent left paused pods are known.
+    has_looked: bool,
     /// Whether no class is wanted, nothing is counted, and the groups of an earlier agent are removed.
     is_clean: bool,
     totals: Arc<ResctrlTotals>,
@@ -75,7 +77,11 @@ impl Classes {
         if self.wanted.is_empty() && counted.is_empty() && self.is_clean {
             return Vec::new();
         }
-        let wanted = self.wanted.arrange(inputs.pods, &self.placed);
+        let mut wanted = self.wanted.arrange(inputs.pods, &self.placed);
+        if inputs.mode != Mode::Plan && !std::mem::replace(&mut self.has_looked, true) {
+            self.find_paused(host, inputs.pods, &wanted);
+            wanted = self.wanted.arrange(inputs.pods, &self.placed);
+        }
         let mut decisions = self.changes(inputs.pods, &wanted);
         if inputs.mode == Mode::Plan {
             self.kept = wanted;
@@ -95,6 +101,21 @@ impl Classes {
         inputs.metrics.classes(&outcomes);
         (self.kept, self.outcomes, self.counted) = (wanted, outcomes, counted);
         decisions
+    }
+
+    /// After a start: paused pods stay in the classes in which an earlier agent left them.
+    fn find_paused(&mut self, host: &mut Host, pods: &PodTable, wanted: &[WantedClass]) {
+        let paused = pods.iter().filter(|entry| entry.pod.active && entry.access == Access::Paused);
+        let open = paused.flat_map(|entry| entry.containers.iter().filter(|container| container.attached));
+        let containers: Vec<_> = open.map(|container| container.id).collect();
+        if containers.is_empty() || wanted.is_empty() {
+            return;
+        }
+        for (container, class) in host.classes_found(wanted, &containers) {
+            if let Some(class) = wanted.get(class) {
+                self.placed.insert(container, (Arc::clone(&class.policy), class.class.clone()));
+            }
+        }
     }
 
     fn changes(&self, pods: &PodTable, wanted: &[WantedClass]) -> Vec<ClassDecision> {

@@ -104,6 +104,24 @@ impl Host {
         }
     }
 
+    /// For each of these containers that an earlier process left in the group of a wanted class: the place of this class among the wanted
+    /// ones. The simulation has no earlier process.
+    pub fn classes_found(&mut self, wanted: &[WantedClass], containers: &[ContainerId]) -> Vec<(ContainerId, usize)> {
+        if matches!(self.backend, AnyBackend::Simulated(_)) {
+            return Vec::new();
+        }
+        let cgroups = Cgroups {
+            targets: &self.targets,
+            backend: &self.backend,
+            hierarchies: &self.hierarchies,
+            trees: &self.trees,
+        };
+        match self.resctrl_classes.ready(&self.backend, self.file_budget, false) {
+            Ok(Some(reconciler)) => reconciler.found(wanted, containers, &cgroups),
+            Ok(None) | Err(_) => Vec::new(),
+        }
+    }
+
     /// The online domains; none while resctrl is not mounted.
     pub fn cache_domains(&mut self) -> Vec<Domain> {
         if let AnyBackend::Simulated(simulation) = &self.backend {

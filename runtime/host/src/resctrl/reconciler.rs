@@ -137,6 +137,23 @@ impl ClassReconciler {
         outcomes
     }
 
+    /// The containers with a thread in the group of a wanted class, each with the place of the class.
+    pub(crate) fn found(
+        &self,
+        wanted: &[WantedClass],
+        containers: &[ContainerId],
+        cgroups: &Cgroups<'_>,
+    ) -> Vec<(ContainerId, usize)> {
+        let groups: Vec<_> = names(wanted).iter().map(|name| self.groups.threads(name).unwrap_or_default()).collect();
+        let class_of = |&container: &ContainerId| {
+            let member = cgroups.open(&cgroups.find(container)?)?;
+            let threads = member.cgroup().ids().ok()?;
+            let class = groups.iter().position(|group| threads.iter().any(|thread| group.contains(thread)))?;
+            Some((container, class))
+        };
+        containers.iter().filter_map(class_of).collect()
+    }
+
     /// Reads the resources again if caches have come or gone with their CPUs.
     fn refresh_caches(&mut self) {
         let Ok(root) = self.groups.schemata(None) else { return };

@@ -12,7 +12,7 @@ use rustc_hash::FxHasher;
 use rustix::io::Errno;
 
 use super::error::ResctrlError;
-use super::group::Group;
+use super::group::{Group, GroupName};
 use super::groups::Groups;
 use crate::backend::join;
 use crate::error::{is, is_absent};
@@ -79,6 +79,12 @@ impl Groups {
             Assignment { groups: self, into, through, containers, in_control: HashSet::new(), foreign: 0 };
         let moved = move_until_settled(&mut assignment)?;
         Ok(Moved { foreign: assignment.foreign, ..moved })
+    }
+
+    /// The threads in a control group, those in its monitor groups included.
+    pub(crate) fn threads(&self, name: &GroupName) -> Result<HashSet<u64>, ResctrlError> {
+        let text = self.read(&join(&name.directory(), "tasks"))?;
+        Ok(ids(text.as_bytes()).filter(|&id| id != 0).collect())
     }
 
     /// Threads in other programs' control groups.
@@ -318,7 +324,8 @@ impl ContainerCgroup<'_> {
         Ok(hasher.finish())
     }
 
-    fn ids(&self) -> Result<Vec<u64>, ResctrlError> {
+    /// The ids of its threads; 0 for each that is invisible in this PID namespace.
+    pub(crate) fn ids(&self) -> Result<Vec<u64>, ResctrlError> {
         let file = match self.version {
             CgroupVersion::V1 => "tasks",
             CgroupVersion::V2 => "cgroup.threads",

@@ -129,3 +129,18 @@ fn a_cgroup_made_anew_under_the_same_name_is_another_container() {
     node.host.reconcile_classes(&[be(&[0])], &[ContainerId(0)]);
     assert!(monitors(&node).is_empty() && node.control_groups().is_empty());
 }
+
+#[test]
+fn the_next_agent_finds_the_classes_in_which_containers_were_left() {
+    let Some(mut node) = node(3) else { return };
+    for container in 0..3 {
+        node.cgroups[container].run(SLEEPS);
+        node.cgroups[container].wait_for_threads(3);
+    }
+    node.settle(&[be(&[0]), ls(&[1])]);
+    node.restart();
+    let all = [0, 1, 2].map(ContainerId);
+    let found = node.host.classes_found(&[ls(&[]), class("new", shares(None, None), &[]), be(&[])], &all);
+    assert_eq!(found, [(ContainerId(0), 2), (ContainerId(1), 0)]);
+    assert_eq!((node.inside(0, "qosm-p-be/"), node.inside(1, "qosm-p-ls/")), (3, 3), "it only looks");
+}
