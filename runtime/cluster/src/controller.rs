@@ -219,6 +219,7 @@ impl Controller {
             let acts = self.synced.len() == 3 && leadership.borrow().acts();
             if acts && !acted {
                 self.topologies.iter_mut().for_each(Topologies::begin);
+                self.colocation.iter_mut().for_each(|(colocation, _)| colocation.begin(now));
             }
             acted = acts;
             if acts {

@@ -223,6 +223,16 @@ impl Colocation {
         }
     }
 
+    /// Begins to act: until now, the API server's clock was not known, by which reports age.
+    pub(super) fn begin(&mut self, now: Now) {
+        for entry in self.nodes.values_mut() {
+            if let Some(freshness) = &mut entry.freshness {
+                freshness.tell_again(now);
+                entry.due = Some(now.running);
+            }
+        }
+    }
+
     /// The jobs that are due now.
     pub(super) fn due(&mut self, now: Now) -> Vec<Job> {
         let mut jobs = Vec::new();
@@ -342,7 +352,8 @@ fn adopt(
         let ago = known.at.as_ref().map_or(SignedDuration::ZERO, |at| now.server.duration_since(at.0));
         let ago = Duration::try_from(ago).unwrap_or(Duration::ZERO);
         if known.outcome == EvictionOutcome::Accepted && ago < Duration::from_secs(60) {
-            budget.note((&asked.uid, node, &asked.namespace), now.running.saturating_sub(ago));
+            let at = now.running.saturating_sub(ago);
+            budget.note((&asked.uid, node, &asked.namespace), at, now.running);
         }
         let is_final = known.outcome == EvictionOutcome::Gone;
         attempts.insert(known.uid.clone(), Attempt { answer: Some(known.clone()), is_final, ..Attempt::default() });

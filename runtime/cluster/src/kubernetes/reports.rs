@@ -83,7 +83,9 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
                 Some((before, _)) if *before == report => break,
                 // An urgent request is written at once: few nodes have any.
                 Some((before, at)) if asked.is_pressing(before, &report) => GATHERED.saturating_sub(at.elapsed()),
-                Some((before, at)) if is_change(before, &report) => spread(cache.fleet(), place).max(since(*at)),
+                Some((before, at)) if is_change(before, &report) => {
+                    wait_of_change(before, at.elapsed(), spread(cache.fleet(), place))
+                }
                 Some((_, at)) => (COUNTS_INTERVAL + spread(cache.fleet(), place)).saturating_sub(at.elapsed()),
                 // Rewrites of nodes that started at different moments stay apart.
                 None if is_pulse => Duration::ZERO,
@@ -194,9 +196,11 @@ fn spread(fleet: u32, place: f64) -> Duration {
     GATHERED + span.mul_f64(place)
 }
 
-/// The rest of the shortest interval between two writes, 5 s.
-fn since(last: Instant) -> Duration {
-    (GATHERED * 5).saturating_sub(last.elapsed())
+/// How long a change waits, `elapsed` after the last write: for its place in the fleet, at least until 5 s after that write, and no longer
+/// than its requests let the report grow old.
+fn wait_of_change(before: &NodePolicyReportStatus, elapsed: Duration, spread: Duration) -> Duration {
+    let shortest = (GATHERED * 5).saturating_sub(elapsed);
+    spread.max(shortest).min(pulse_of(before).saturating_sub(elapsed))
 }
 
 /// Whether more than counts has changed. The last released knob counts as a change: an uninstall waits for it.
@@ -408,6 +412,26 @@ mod tests {
                 () = server => {}
             }
         });
+    }
+
+    #[test]
+    fn a_change_waits_for_its_place_and_not_until_what_it_asks_for_is_stale() {
+        let asks = |stale| NodePolicyReportStatus {
+            resources: vec![ReportedResource::default()],
+            resources_stale_after_seconds: Some(stale),
+            ..NodePolicyReportStatus::default()
+        };
+        let seconds = Duration::from_secs;
+        for (before, elapsed, spread, expected) in [
+            (NodePolicyReportStatus::default(), 100, 300, 300),
+            (NodePolicyReportStatus::default(), 1, 1, 4),
+            (asks(60), 0, 300, pulse_of(&asks(60)).as_secs()),
+            (asks(60), 5, 300, pulse_of(&asks(60)).as_secs() - 5),
+            (asks(60), 1000, 300, 0),
+        ] {
+            let wait = wait_of_change(&before, seconds(elapsed), seconds(spread));
+            assert_eq!(wait, seconds(expected), "{elapsed} s after the last write, {spread} s of spread");
+        }
     }
 
     #[test]

@@ -52,9 +52,7 @@ impl Budget {
         bounds: PerMinute,
         now: Duration,
     ) -> Result<(), Exceeded> {
-        while self.spent.front().is_some_and(|spent| spent.at + MINUTE <= now) {
-            self.spent.pop_front();
-        }
+        self.drop_old(now);
         let checks = [
             ("on this node (colocation.evictions.perMinute.node)", bounds.node, Some(node), None),
             ("in this namespace (colocation.evictions.perMinute.namespace)", bounds.namespace, None, Some(namespace)),
@@ -90,9 +88,17 @@ impl Budget {
     }
 
     /// Counts an eviction by the controller that acted before this one.
-    pub(super) fn note(&mut self, (uid, node, namespace): (&str, &str, &str), at: Duration) {
+    pub(super) fn note(&mut self, (uid, node, namespace): (&str, &str, &str), at: Duration, now: Duration) {
+        self.drop_old(now);
         let place = self.spent.partition_point(|spent| spent.at <= at);
         self.spent.insert(place, Spent { at, uid: uid.into(), node: node.into(), namespace: namespace.into() });
+    }
+
+    /// Drops what no longer counts. A controller that stands by takes nothing, and notes all evictions.
+    fn drop_old(&mut self, now: Duration) {
+        while self.spent.front().is_some_and(|spent| spent.at + MINUTE <= now) {
+            self.spent.pop_front();
+        }
     }
 }
 
@@ -145,9 +151,18 @@ mod tests {
         assert!(budget.take(("b", "n", "x"), twice, at(102)).is_ok());
         budget.give_back("b");
         assert!(budget.take(("b", "n", "x"), bounds, at(103)).is_err());
-        budget.note(("c", "m", "x"), at(80));
+        budget.note(("c", "m", "x"), at(80), at(103));
         assert_eq!(budget.take(("d", "m", "x"), bounds, at(102)).unwrap_err().until, at(140));
         assert!(budget.take(("d", "m", "x"), bounds, at(140)).is_ok());
+    }
+
+    #[test]
+    fn a_controller_that_stands_by_keeps_the_last_minute_only() {
+        let mut budget = Budget::default();
+        for second in 100..1000 {
+            budget.note(("a", "n", "x"), at(second), at(second));
+        }
+        assert_eq!(budget.spent.len(), 60);
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub(super) struct Freshness {
     written: Option<Timestamp>,
     seen: Duration,
     age_then: Duration,
+    /// Whether its age was told by clocks alone.
+    is_by_clock: bool,
 }
 
 impl Freshness {
@@ -94,10 +96,16 @@ impl Freshness {
         {
             return before;
         }
-        let by_clock = written.map_or(SignedDuration::ZERO, |written| now.server.duration_since(written));
-        let by_clock = Duration::try_from(by_clock).unwrap_or(Duration::ZERO);
         let most = before.map_or(Duration::MAX, |before| now.running.saturating_sub(before.seen));
-        Self { written, seen: now.running, age_then: by_clock.min(most) }
+        let age_then = age(written, now.server).min(most);
+        Self { written, seen: now.running, age_then, is_by_clock: before.is_none() }
+    }
+
+    /// Tells the age again once the API server's clock is known, if it was told by clocks alone.
+    pub(super) fn tell_again(&mut self, now: Now) {
+        if self.is_by_clock {
+            self.age_then = age(self.written, now.server).saturating_sub(now.running.saturating_sub(self.seen));
+        }
     }
 
     /// When the report reaches an age; `None` if the time overflows.
@@ -109,6 +117,11 @@ impl Freshness {
     pub(super) fn is_younger(&self, age: Duration, now: Duration) -> bool {
         self.reaches(age).is_none_or(|then| now < then)
     }
+}
+
+fn age(written: Option<Timestamp>, server: Timestamp) -> Duration {
+    let age = written.map_or(SignedDuration::ZERO, |written| server.duration_since(written));
+    Duration::try_from(age).unwrap_or(Duration::ZERO)
 }
 
 #[cfg(test)]
@@ -147,6 +160,21 @@ mod tests {
         assert!(
             back.is_younger(LIMIT, Duration::from_secs(1549)) && !back.is_younger(LIMIT, Duration::from_secs(1550))
         );
+    }
+
+    #[test]
+    fn a_controller_whose_clock_is_wrong_tells_ages_again_once_it_knows_the_servers() {
+        // It is an hour ahead, then an hour behind.
+        for own in [13_610, 6_410] {
+            let mut seen = Freshness::see(None, at(10_000), now(50, own));
+            seen.tell_again(now(60, 10_020));
+            assert_eq!(seen.reaches(LIMIT), Some(Duration::from_secs(940)), "{own}");
+        }
+        let mut second =
+            Freshness::see(Some(Freshness::see(None, at(10_000), now(50, 10_000))), at(10_300), now(350, 90_000));
+        let before = second;
+        second.tell_again(now(360, 90_010));
+        assert_eq!(second, before, "its age is told by the running clock");
     }
 
     #[test]
