@@ -224,18 +224,20 @@ impl Round<'_> {
     }
 
     /// Number of CPUs that batch pods have now. Under the kubelet's static CPU manager the tier has all CPUs, so the containers are
-    /// counted; koordinator counts the tier even then.
+    /// counted; koordinator counts the tier even then. So are they where the tier keeps its CPUs because of a protected pod, and the host
+    /// sets the chosen ones on the other pods.
     fn old_cpus(&self, tier: &CpuSet) -> u64 {
-        if self.is_responsive() && self.inputs.kubelet.is_static {
-            let InForce { container_cpus, .. } = &self.inputs.in_force;
-            let ids = self.inputs.pods.iter().filter(|pod| pod.is_in_tier()).flat_map(|pod| &pod.containers);
+        let InForce { container_cpus, .. } = &self.inputs.in_force;
+        let ids = self.inputs.pods.iter().filter(|pod| pod.is_in_tier()).flat_map(|pod| &pod.containers);
+        let mut sets = ids.filter_map(|id| container_cpus.get(id));
+        let chosen = self.state.chosen.as_ref();
+        if self.inputs.kubelet.is_static {
             // A new container has the kubelet's set, which is the whole one.
-            let known = ids.filter_map(|id| container_cpus.get(id)).map(CpuSet::len).min();
-            if let Some(old) = self.state.chosen.as_ref().map(CpuSet::len).or(known) {
-                return number(old);
-            }
+            let known = chosen.map(CpuSet::len).or_else(|| sets.map(CpuSet::len).min());
+            return number(known.filter(|_| self.is_responsive()).unwrap_or(tier.len()));
         }
-        number(tier.len())
+        let is_of_pods = |chosen: &&CpuSet| chosen.len() < tier.len() && sets.any(|set| set.is_subset(chosen));
+        number(chosen.filter(is_of_pods).unwrap_or(tier).len())
     }
 
     /// Sets the chosen CPUs on the tier; pods and containers within it follow. Under the kubelet's static CPU manager, which writes the

@@ -302,8 +302,12 @@ impl EvictionPolicy {
             }),
         };
         let tier = Target::Tier(Tier::BestEffort);
-        let containers: Vec<Bound> =
+        let mut containers: Vec<Bound> =
             containers.iter().map(|container| bound(Target::Container(container.id))).collect();
+        // Containers of protected pods have no row; no policy limits them.
+        if containers.iter().any(|container| container.cpus.is_some()) {
+            containers.retain(|container| container.cpus.is_some());
+        }
         let limit = match self.config.policy.profile {
             Profile::Koordinator => least_limit_milli(&bound(tier), &containers),
             Profile::Responsive => joint_limit_milli(&bound(tier), &containers),

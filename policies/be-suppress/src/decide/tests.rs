@@ -488,6 +488,28 @@ fn rises_come_a_second_apart_however_often_it_is_asked() {
 }
 
 #[test]
+fn where_the_tier_keeps_its_cpus_for_a_protected_pod_its_other_pods_count() {
+    for (profile, counts) in [(Profile::Responsive, [7, 6, 5, 2, 4]), (Profile::Koordinator, [8, 8, 8, 2, 4])] {
+        let config = config(profile, Mode::Cpuset);
+        let mut state = State { chosen: Some(set("0-7")), ..State::default() };
+        let mut found = Vec::new();
+        for (second, pressure, used) in
+            [(0, 300_000, 2), (1, 300_000, 2), (2, 300_000, 2), (3, 300_000, 14), (20, 0, 2)]
+        {
+            let mut inputs = pressed(with_ls(inputs(), used), pressure);
+            for sample in inputs.pods_used.as_mut().unwrap().values_mut().chain(inputs.node_used.as_mut()) {
+                sample.at_usec = at(second);
+            }
+            inputs.in_force.tier_cpus = Some(set("0-15"));
+            inputs.in_force.container_cpus = CONTAINERS.map(|id| (id, state.chosen.clone().unwrap())).into();
+            tick(&mut state, &config, &inputs, at(second));
+            found.push(state.chosen.as_ref().map_or(0, CpuSet::len));
+        }
+        assert_eq!(found, counts, "{profile:?}");
+    }
+}
+
+#[test]
 fn a_clock_that_began_anew_does_not_stop_rises() {
     let config = config(Profile::Responsive, Mode::Cpuset);
     // State of a restarted agent: all timestamps lie in the future of the new clock.

@@ -8,7 +8,7 @@ use qosm_model::knob::Target;
 use qosm_model::pod::{ContainerId, KubeQos, Tier};
 
 use crate::cpusets::Cpusets;
-use crate::table::PodTable;
+use crate::table::{Access, PodTable};
 
 /// The machine's CPUs, and which of them are reserved or exclusive.
 pub(crate) fn cpu_topology(host: &mut Host, pods: &PodTable, cpusets: &Cpusets) -> CpuTopology {
@@ -57,7 +57,7 @@ fn inferred(pods: &PodTable, cpusets: &Cpusets) -> Vec<ExclusiveCpus> {
     known.filter_map(|known| row(known.id)).collect()
 }
 
-/// The CPUs in force for the tiers, and for pods and containers of the tier BestEffort. Adds containers whose cgroup is gone to `gone`.
+/// The CPUs in force for the tiers, and for pods and containers of the tier BestEffort that are not protected: no policy sets those. Adds containers whose cgroup is gone to `gone`.
 pub(crate) fn cpu_sets(
     host: &mut Host,
     groups: &[Target],
@@ -71,7 +71,7 @@ pub(crate) fn cpu_sets(
             Target::Pod(id) => pods.get(*id),
             Target::Container(id) => pods.owner(*id).map(|(entry, _)| entry),
         };
-        entry.is_some_and(|entry| entry.pod.kube_qos == KubeQos::BestEffort)
+        entry.is_some_and(|entry| entry.pod.kube_qos == KubeQos::BestEffort && entry.access != Access::Protected)
     };
     let mut sets = Vec::new();
     let tiers = Tier::ALL.map(Target::Tier);
