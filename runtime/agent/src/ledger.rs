@@ -66,6 +66,8 @@ pub(crate) type Key = (Target, Knob);
 pub(crate) struct Ledger {
     leases: Leases,
     held: HeldKnobs,
+    /// The containers with exclusive CPUs, once they were read in this round.
+    exclusive: Option<Vec<rails::Exclusive>>,
     refusals: BTreeMap<Key, Refusal>,
     /// Knobs to resolve in this step.
     dirty: BTreeSet<Key>,

@@ -28,6 +28,8 @@ impl Ledger {
     }
 
     pub(super) fn reconcile(&mut self, host: &mut Host, inputs: &Inputs<'_>, out: &mut Applied) {
+        // Read once for all sets of a round.
+        self.exclusive = None;
         self.take_finished(host, inputs, out);
         if inputs.ticks % RETRY_TICKS == RETRY_TICKS - 1 {
             self.dirty.extend(self.refusals.iter().filter(|(_, r)| !r.unavailable).map(|(&key, _)| key));
@@ -355,10 +357,12 @@ impl Ledger {
         let cgroup = host.attached_path(key.0).unwrap_or_default().to_owned();
         let policy = || Arc::clone(&resolved.policy);
         let baseline = self.first_baseline(key, from);
+        let has_lease = self.leases.effective(key.0, key.1).is_some();
+        let follows = (!has_lease && !resolved.restores).then(|| Arc::clone(&resolved.reason));
         let new = || HeldKnob::new(baseline, from, cgroup, policy(), inputs.now.wall);
         let held = self.held.get_or_insert_with(key, new);
         held.policy = policy();
-        held.adjusted = adjusted;
+        (held.adjusted, held.follows) = (adjusted, follows);
         held
     }
 
@@ -439,6 +443,20 @@ impl Ledger {
                 Ok(shown) => {
                     held.written = shown;
                     self.update_record(host, key);
+                    if self.refusals.contains_key(&key)
+                        && let Some(resolved) = self.resolve(host, inputs, target, knob)
+                    {
+                        tracing::info!(
+                            policy = %resolved.policy,
+                            subject = inputs.pods.shown(target),
+                            %knob,
+                            to = %shown,
+                            reason = %resolved.reason,
+                            "setting applied at another try"
+                        );
+                        inputs.metrics.write(knob, &resolved.policy);
+                        out.decisions.push(decision::of_value(host, inputs, key, None, shown, &resolved));
+                    }
                 }
                 Err(HostError::Gone { .. }) => {
                     self.target_gone(host, target, out);

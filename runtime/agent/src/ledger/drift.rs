@@ -329,7 +329,8 @@ impl Ledger {
             }
             self.dirty.insert(key);
         }
-        let is_told = held.is_synced && is_same || is_sync && held.drift.as_ref() == Some(&message);
+        let is_of_sync = held.is_synced && is_same && writer != Writer::Person;
+        let is_told = is_of_sync || is_sync && held.drift.as_ref() == Some(&message);
         if knob == Bandwidth::KNOB {
             self.quotas.refresh(host, target);
         }

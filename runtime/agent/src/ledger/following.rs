@@ -121,8 +121,9 @@ impl Ledger {
     /// The held lists of groups below a tier: when it no longer leads, they are resolved again.
     fn held_below(&self, host: &Host, (tier, knob): Key) -> Vec<Key> {
         let Some(above) = host.attached_path(tier) else { return Vec::new() };
-        let held =
-            self.held.iter().filter(|&(&key, held)| key.1 == knob && key.0 != tier && is_within(&held.cgroup, above));
+        let is_below = |key: &Key, held: &HeldKnob| key.1 == knob && key.0 != tier && is_within(&held.cgroup, above);
+        let is_due = |key: &Key| self.is_settled || self.leases.effective(key.0, key.1).is_some();
+        let held = self.held.iter().filter(|(key, held)| is_below(key, held) && is_due(key));
         held.map(|(&key, _)| key).collect()
     }
 
@@ -137,7 +138,9 @@ impl Ledger {
             let leaders: Vec<Key> = above(host, target).map(|above| (above, knob)).collect();
             let leaders: Vec<Key> =
                 leaders.into_iter().filter(|key| is_tiers_cpus(*key) || is_followed(host, *key)).collect();
-            let leaders: Vec<Key> = leaders.into_iter().filter(|key| self.leads(*key)).collect();
+            // Until all policies have spoken, what an earlier agent held stays.
+            let is_due = |key: &Key| self.is_settled || self.leases.effective(key.0, key.1).is_some();
+            let leaders: Vec<Key> = leaders.into_iter().filter(|key| self.leads(*key) && is_due(key)).collect();
             self.dirty.extend(leaders);
         }
     }
@@ -310,7 +313,7 @@ impl Ledger {
     }
 }
 
-fn is_tiers_cpus((target, knob): Key) -> bool {
+pub(super) fn is_tiers_cpus((target, knob): Key) -> bool {
     matches!(target, Target::Tier(_)) && row(knob).is_cpu_list()
 }
 

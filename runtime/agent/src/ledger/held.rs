@@ -33,6 +33,8 @@ pub(crate) struct HeldKnob {
     pub(crate) is_settled: bool,
     /// On a tier: its owner writes another value in regular syncs, which qosm overwrites each time.
     pub(crate) is_synced: bool,
+    /// Why the knob has its value without a lease of its own: it follows a group above.
+    pub(crate) follows: Option<Arc<str>>,
     /// What the policy asked for, and why the value is another; `None` if it is not.
     pub(crate) adjusted: Option<(Value, String)>,
 }
@@ -61,6 +63,7 @@ impl HeldKnob {
             is_left_to_person: false,
             is_settled: false,
             is_synced: false,
+            follows: None,
             adjusted: None,
         }
     }

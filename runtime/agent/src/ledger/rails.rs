@@ -138,15 +138,18 @@ impl Ledger {
     ///
     /// Why the set cannot be used.
     pub(super) fn beyond_exclusive(
-        &self,
+        &mut self,
         host: &mut Host,
         inputs: &Inputs<'_>,
         target: Target,
         wanted: Value,
     ) -> Result<Railed, String> {
         let Value::Cpus(cpus) = wanted else { return Ok((wanted, None)) };
-        let exclusive = self.exclusive_cpus(host, inputs);
-        Ok(match without_exclusive(host, target, cpus, &exclusive)? {
+        let known = self.exclusive.take();
+        let exclusive = known.unwrap_or_else(|| self.exclusive_cpus(host, inputs));
+        let left = without_exclusive(host, target, cpus, &exclusive);
+        self.exclusive = Some(exclusive);
+        Ok(match left? {
             Some((left, why)) => (Value::Cpus(left), Some((wanted, why))),
             None => (wanted, None),
         })
@@ -210,7 +213,8 @@ impl Ledger {
 }
 
 /// A container with exclusive CPUs.
-struct Exclusive {
+#[derive(Debug)]
+pub(super) struct Exclusive {
     target: Target,
     name: String,
     cpus: CpuSet,

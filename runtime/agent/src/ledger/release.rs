@@ -3,6 +3,7 @@
 use qosm_host::{Host, HostError};
 use qosm_model::knob::{Knob, Target};
 
+use crate::ledger::following::is_tiers_cpus;
 use crate::ledger::{Applied, Ledger};
 
 impl Ledger {
@@ -139,6 +140,12 @@ impl Ledger {
             let leased = self.leases.on(target).filter(|&knob| self.leases.effective(target, knob).is_some());
             self.dirty.extend(self.held.of(target).chain(leased).map(|knob| (target, knob)));
         }
+        if targets.is_empty() {
+            return;
+        }
+        // They follow the tiers above them again.
+        let leased = self.leases.held().map(|(target, knob, _)| (target, knob));
+        self.dirty.extend(leased.filter(|key| is_tiers_cpus(*key)));
     }
 
     /// Begins the agent's end: held knobs are restored, including those left to another writer until now.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use qosm_host::knob_table;
 use qosm_model::knob::{Knob, Target, Value};
 use qosm_model::layering::{Effective, Layer};
+use qosm_model::lease::Lease;
 
+use crate::ledger::HeldKnob;
 use crate::report::view::View;
 use crate::report::{Adjusted, KnobReport, RefusalReport, RemarkReport, moment};
 use crate::table::Access;
@@ -16,6 +18,12 @@ pub(super) fn layers(effective: &Effective) -> Vec<String> {
     let layers: BTreeSet<&Layer> = effective.origins.values().filter(|layer| **layer != Layer::BuiltIn).collect();
     let said: BTreeSet<String> = layers.into_iter().map(ToString::to_string).collect();
     said.into_iter().collect()
+}
+
+/// Why a knob has its value, or is to lose it.
+pub(super) fn reason_of<'a>(winner: Option<&'a Lease>, held: Option<&'a HeldKnob>) -> &'a str {
+    let follows = held.and_then(|held| held.follows.as_deref());
+    winner.map(|lease| &*lease.reason).or(follows).unwrap_or("released: the baseline is to come back")
 }
 
 impl View<'_> {
@@ -35,6 +43,7 @@ impl View<'_> {
             _ if paused => "paused",
             Some(held) if held.pending.is_some() => "pending",
             Some(held) if held.hands_off_until.is_some() => "drifted",
+            Some(HeldKnob { follows: Some(_), .. }) if winner.is_none() => "held",
             _ if winner.is_none() => "releasing",
             _ => "held",
         };
@@ -57,7 +66,7 @@ impl View<'_> {
             baseline: held.map_or(Value::Max, |held| held.baseline).into(),
             policy: policy.map(ToString::to_string).unwrap_or_default(),
             module: policy.map(|policy| self.policies.module_of(policy)).unwrap_or_default(),
-            reason: winner.map_or("released: the baseline is to come back", |lease| &lease.reason).to_owned(),
+            reason: reason_of(winner, held).to_owned(),
             since: winner.map(|lease| lease.since).or(held.map(|held| held.since)).map(moment).unwrap_or_default(),
             beneath: beneath.map(|lease| (lease.holder.policy.to_string(), lease.value.into())).collect(),
             adjusted: held

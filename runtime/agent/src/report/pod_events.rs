@@ -61,9 +61,12 @@ impl Reporting {
 fn holds_on(view: &View<'_>, policy: &str, pod: PodId) -> bool {
     let Some(entry) = view.pods.get(pod) else { return false };
     let by_policy = |stack: &[qosm_model::lease::Lease]| stack.iter().any(|lease| *lease.holder.policy == *policy);
-    entry
-        .targets()
-        .any(|target| view.ledger.held().of(target).any(|knob| by_policy(view.ledger.leases().stack(target, knob))))
+    let follows = |target, knob| {
+        let held = view.ledger.held().get(&(target, knob));
+        held.is_some_and(|held| held.follows.is_some() && *held.policy == *policy)
+    };
+    let is_held = |target, knob| by_policy(view.ledger.leases().stack(target, knob)) || follows(target, knob);
+    entry.targets().any(|target| view.ledger.held().of(target).any(|knob| is_held(target, knob)))
 }
 
 /// `app cpu.burst 0 -> 20000 (1000 % of the CPU limit); pod cpu.burst 0 -> 20000 (…)`.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use self::policies::Shadowed;
 pub use self::policies::{PolicyUsage, ShadowUsage, ShadowedUsage};
 use super::inspect::is_above;
+use super::knobs::reason_of;
 use super::view::View;
 use super::{WireValue, moment};
 use crate::now::Now;
@@ -351,7 +352,7 @@ impl View<'_> {
                 value: held.written.into(),
                 baseline: held.baseline.into(),
                 policy: winner.map_or(&held.policy, |lease| &lease.holder.policy).to_string(),
-                reason: winner.map_or("released: the baseline is to come back", |lease| &lease.reason).to_owned(),
+                reason: reason_of(winner, Some(held)).to_owned(),
                 since_millis: since.0,
             })
         };

@@ -287,6 +287,7 @@ mod protected {
             (Versions::V2, ["", "2-3", "", ""], ["3-5", "0-7", "", ""], ""),
         ] {
             let mut env = env(versions, None);
+            env.ledger.settle();
             comes(&mut env);
             env.lease("a", 1, (TIER, CPUS), cpus("2-3"));
             env.apply();
@@ -336,6 +337,34 @@ mod protected {
             env.ledger.adopt(&mut env.host, target);
             env.tick();
             assert_eq!(env.value((target, CPUS)), cpus("2-3"), "{versions:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_agent_set_stays_until_all_policies_have_spoken() {
+        for is_protected in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut env = env(Versions::V2, Some(open_journal(folder.path())));
+            if is_protected {
+                comes(&mut env);
+            }
+            env.lease("a", 1, (TIER, CPUS), cpus("2-3"));
+            env.apply();
+            let attached: Vec<Target> = env.pods.ids().into_iter().map(Target::Pod).chain([TIER, APP]).collect();
+            let Env { ledger, mut host, .. } = env;
+            drop(ledger);
+            attached.into_iter().for_each(|target| host.detach(target));
+            let mut env = Env::of(host, Some(open_journal(folder.path())));
+            env.ledger.open_cgroup(&mut env.host, TIER, TIER_PATH).unwrap();
+            for target in [TIER, POD, APP] {
+                env.ledger.adopt(&mut env.host, target);
+            }
+            let place = usize::from(is_protected);
+            env.apply();
+            assert_eq!(lists(&mut env)[place], "2-3", "protected: {is_protected}");
+            env.ledger.settle();
+            env.apply();
+            assert!(["0-7", ""].contains(&lists(&mut env)[place].as_str()), "protected: {is_protected}");
         }
     }
 
