@@ -298,6 +298,8 @@ impl ModuleLoader {
         let stays = entry(name, &applied.spec);
         match self.load(&stays) {
             Ok(policy) => set.push_fallback(policy, Some(applied.generation), pending_update),
+            // It is still being fetched, say.
+            Err(failure) if failure.is_pending => self.keep_current(name, applied, set),
             Err(_) => self.fall_back(&stays, Some(applied.generation), pending_update, set),
         }
     }

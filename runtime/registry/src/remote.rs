@@ -194,9 +194,14 @@ impl Remote {
         }
         let what = asked.reference.to_string();
         let mut index = first.index(&what)?;
+        let mut bytes = first.bytes.len();
         for _ in 1..PAGES {
+            if u64::try_from(bytes).is_ok_and(|bytes| bytes > manifest::MAX) {
+                break;
+            }
             let Some(query) = next.filter(|_| index.manifests.len() < most) else { break };
             let (page, further) = self.page(asked, &format!("{path}?{query}")).await?;
+            bytes = bytes.saturating_add(page.bytes.len());
             index.manifests.extend(page.index(&what)?.manifests);
             next = further.filter(|further| *further != query);
         }

@@ -90,7 +90,7 @@ pub(super) async fn run(client: Client, node: &str, cache: &Cache, mut newest: w
                 // Rewrites of nodes that started at different moments stay apart.
                 None if is_pulse => Duration::ZERO,
                 None if asked.is_pressing(&NodePolicyReportStatus::default(), &report) => GATHERED,
-                None => spread(cache.fleet(), place),
+                None => spread(cache.fleet(), place).min(pulse_of(&report)),
             };
             if !wait.is_zero() {
                 let due = Instant::now() + wait;
